@@ -1,0 +1,58 @@
+"""Taking accepted inputs: what a person or another process asked of a session."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import BadInput, NotFound, PerdureError
+from ..core.facts import InputRow
+from ..core.writes import Append, TakeInput
+from . import alarms
+from .values import decode, encode
+
+if TYPE_CHECKING:
+    from .live import Live
+
+log = logging.getLogger("perdure")
+
+ANSWERS = ("retry", "continue", "abandon")
+
+
+async def drain(live: Live) -> None:
+    """Take every waiting input, in order. One that no longer fits is recorded as refused."""
+    for row in await live.host.store.inputs(live.id):
+        try:
+            await _take(live, row, decode(row.body))
+        except (NotFound, BadInput) as refused:
+            await _refuse(live, row, refused)
+
+
+async def _take(live: Live, row: InputRow, body: dict[str, Any]) -> None:
+    taken = TakeInput(row.id)
+    match row.kind:
+        case "resolve":
+            op = await live.host.store.open_op(body["op"])
+            if op is None:
+                raise NotFound(f"(no op {body['op']} is open or in doubt)")
+            await live.resolve(op, happened=body["happened"], result=body.get("result"), with_it=(taken,))
+        case "answer":
+            fiber = await live.host.store.fiber(body["fiber"])
+            if fiber is None or fiber.parked is None:
+                raise NotFound(f"(fiber {body['fiber']} waits for no answer)")
+            await live.answer(fiber, body["answer"], with_it=(taken,))
+        case "cancel":
+            fiber = await live.host.store.fiber(body["fiber"])
+            if fiber is None:
+                raise NotFound(f"(fiber {body['fiber']})")
+            await live.close(fiber, live.ended(fiber, "cancelled"), taken)
+        case "run_alarm":
+            await (await alarms.run_by_hand(live, body["alarm"], (taken,))).started()
+        case _:
+            raise BadInput(f"(an input of kind {row.kind!r})")
+
+
+async def _refuse(live: Live, row: InputRow, why: PerdureError) -> None:
+    log.warning("session %s: an input was refused: %s", live.label, why)
+    said = encode({"input": row.id, "kind": row.kind, "why": str(why)}, "an event")
+    await live.commit(TakeInput(row.id), Append("input.refused", said, live.host.store.now()))
