@@ -11,7 +11,7 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +89,16 @@ def each_timed(run: Callable[[int], object], ends: float, count: int) -> list[fl
     for n in ticks(ends, count):
         began = time.perf_counter()
         run(n)
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+async def each_awaited(run: Callable[[int], Awaitable[object]], ends: float, count: int) -> list[float]:
+    """As `each_timed`, for what is awaited."""
+    taken: list[float] = []
+    for n in ticks(ends, count):
+        began = time.perf_counter()
+        await run(n)
         taken.append(time.perf_counter() - began)
     return taken
 

@@ -8,10 +8,9 @@ else's; it counts as a peer all the same. The rates here count until the last wr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from time import perf_counter
 from typing import Any
 
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
@@ -25,12 +24,12 @@ from benchmarks.measure import (
     Executions,
     Params,
     Results,
+    each_awaited,
     entered,
     main,
     p50_us,
     rate,
     sqlite_settings,
-    ticks,
 )
 
 
@@ -52,15 +51,6 @@ async def step(n: int) -> str:
     return RESULT
 
 
-async def each_timed(run: Callable[[int], Awaitable[object]], ends: float, count: int) -> list[float]:
-    taken: list[float] = []
-    for n in ticks(ends, count):
-        began = perf_counter()
-        await run(n)
-        taken.append(perf_counter() - began)
-    return taken
-
-
 def settings(params: Params) -> Results:
     async def read_back() -> Results:
         async with connect(params) as saver:
@@ -78,7 +68,7 @@ async def sessions(params: Params, how_many: int, taken: list[float]) -> int:
 
         @entrypoint(checkpointer=saver)
         async def session(_input: object) -> int:
-            mine = await each_timed(step, ends, count)
+            mine = await each_awaited(step, ends, count)
             taken.extend(mine)
             return len(mine)
 
@@ -107,7 +97,7 @@ async def empties(params: Params, workers: int, taken: list[float]) -> int:
             async def one(n: int) -> None:
                 await empty.ainvoke(1, thread(f"{workers}-{w}-{n}"), durability="sync")
 
-            taken.extend(await each_timed(one, ends, params.count))
+            taken.extend(await each_awaited(one, ends, params.count))
 
         await asyncio.gather(*map(worker, range(workers)))
         return len(taken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -12,12 +13,14 @@ from ..core.facts import AlarmRow, FiberRow
 from ..core.names import check_name
 from . import alarms
 from .fibers import Fiber, Running, current_fiber
+from .lifecycle import cancel, start, take_over
 from .recovery import Continue, Fail, FiberRecovery, Finish, to_take_over
 from .schedules import Missed, When
 from .values import decode, encode, shape_of
 
 if TYPE_CHECKING:
-    from .live import Body, Live
+    from .lifecycle import Body
+    from .live import Live
 
 A = TypeVar("A", bound="Agent")
 P = ParamSpec("P")
@@ -37,6 +40,7 @@ class FiberMethod(Generic[A, P, T]):
         self.version = version
         self.upgrade = upgrade
         self.name = body.__name__
+        self._signature = inspect.signature(body)
         self.__doc__ = body.__doc__
 
     @overload
@@ -50,8 +54,10 @@ class FiberMethod(Generic[A, P, T]):
 
     def start(self, agent: A, key: str | None, *args: P.args, **kwargs: P.kwargs) -> Running[T]:
         """Start it on `agent`; its arguments are stored in its row."""
+        self._signature.bind(agent, None, *args, **kwargs)
         stored = encode({"args": args, "kwargs": kwargs}, f"the arguments of {self.name}")
-        return agent.live.start(
+        return start(
+            agent.live,
             self.name,
             self.bound(agent, stored),
             kind="method",
@@ -102,9 +108,11 @@ def fiber(body: Any = None, *, version: int = 1, upgrade: Upgrade | None = None)
 
     `version` names the shape of its arguments and stash; `upgrade` takes up those of older ones.
     """
-    if body is not None:
-        return FiberMethod(body, version, upgrade)
-    return lambda method: FiberMethod(method, version, upgrade)
+
+    def decorate(method: Callable[..., Any]) -> FiberMethod[Any, ..., Any]:
+        return FiberMethod(method, version, upgrade)
+
+    return decorate if body is None else decorate(body)
 
 
 class Agent:
@@ -151,8 +159,8 @@ class Agent:
         taking = to_take_over()
         if taking is not None and taking.row.session == self.live.id:
             taking.done = True
-            return self.live.take_over(taking.row, name, body, shape_of(body))
-        return self.live.start(name, body, key=key, shape=shape_of(body))
+            return take_over(self.live, taking.row, name, body, shape_of(body))
+        return start(self.live, name, body, key=key, shape=shape_of(body))
 
     def stash(self, data: Any) -> Awaitable[None]:
         """`Fiber.stash` of the fiber that is running here."""
@@ -205,7 +213,7 @@ class Agent:
 
     async def cancel_fiber(self, fiber: str) -> bool:
         """Cancelled stays cancelled, also after a restart. False if it had ended already."""
-        return await self.live.cancel(fiber)
+        return await cancel(self.live, fiber)
 
     # --- what the engine uses
 
@@ -236,7 +244,7 @@ def _upgraded(method: FiberMethod[Any, ..., Any], row: FiberRow) -> FiberRow:
         return row
     if row.version > method.version or method.upgrade is None:
         raise BadInput(f"({method.name} is version {method.version}, the fiber was started by {row.version})")
-    given = decode(row.args) or {"args": [], "kwargs": {}}
+    given: dict[str, Any] = decode(row.args or b'{"args":[],"kwargs":{}}')
     try:
         new = method.upgrade(row.version, {**given, "stash": decode(row.stash)})
         args = encode({"args": new["args"], "kwargs": new["kwargs"]}, f"the arguments of {method.name}")

@@ -12,6 +12,7 @@ from ..core.facts import AlarmRow
 from ..core.names import check_name
 from ..core.writes import DropAlarm, PutAlarm, Write
 from .fibers import Running
+from .lifecycle import start
 from .schedules import Missed, When, is_missed, next_due, spec_of
 from .values import decode, encode
 
@@ -40,38 +41,43 @@ async def schedule(
         due_at=due_at,
         created_at=now,
     )
-    if key is not None and spec:
-        standing = next((one for one in await live.host.store.alarms(live.id) if one.id == row.id), None)
-        if standing is not None and (standing.method, standing.args, standing.spec) == (
-            method,
-            row.args,
-            row.spec,
-        ):
+    async with live.tending:
+        standing = await _find(live, row.id) if key is not None and spec else None
+        if standing is not None and _same(standing, row):
             return standing
-    await live.commit(PutAlarm(row))
-    live.host.poke(row.due_at)
+        await live.commit(PutAlarm(row))
+    live.host.poke()
     return row
 
 
 async def cancel(live: Live, alarm: str) -> bool:
     """False if there was no such alarm any more."""
-    found = await _find(live, alarm)
-    if found is not None:
-        await live.commit(DropAlarm(alarm))
-    return found is not None
+    async with live.tending:
+        found = await _find(live, alarm)
+        if found is not None:
+            await live.commit(DropAlarm(alarm))
+        return found is not None
 
 
 async def run_by_hand(live: Live, alarm: str, with_it: tuple[Write, ...] = ()) -> Running[Any]:
     """Fire it now. A one-time alarm is used up by that; others keep their times."""
-    row = await _find(live, alarm)
-    if row is None:
-        raise NotFound(f"(alarm {alarm})")
-    spent = () if decode(row.spec) else (DropAlarm(row.id),)
-    return _fire(live, row, (*spent, *with_it))
+    async with live.tending:
+        row = await _find(live, alarm)
+        if row is None:
+            raise NotFound(f"(alarm {alarm})")
+        spent = () if decode(row.spec) else (DropAlarm(row.id),)
+        running = _fire(live, row, (*spent, *with_it))
+        await running.started()
+        return running
 
 
 async def fire_due(live: Live) -> None:
     """Fire what is due. The alarm moves or leaves in the commit that opens its fiber."""
+    async with live.tending:
+        await _fire_due(live)
+
+
+async def _fire_due(live: Live) -> None:
     for row in await live.host.store.due_alarms(live.id):
         if row.kind == "keepalive":
             await live.beat()
@@ -85,19 +91,25 @@ async def fire_due(live: Live) -> None:
         else:
             await _fire(live, row, (move,)).started()
         if due_at is not None:
-            live.host.poke(due_at)
+            live.host.poke()
 
 
 def _fire(live: Live, row: AlarmRow, with_it: tuple[Write, ...]) -> Running[Any]:
     log.info("session %s: alarm %s fires %s", live.label, row.id, row.method)
     method, args = row.method, row.args
-    return live.start(
+    return start(
+        live,
         f"alarm:{method}",
         live.host.alarm_body(live, method, args),
         kind="alarm",
         args=encode({"alarm": row.id, "method": method, "args": decode(args)}, "an alarm"),
         with_it=with_it,
+        insist=True,
     )
+
+
+def _same(one: AlarmRow, other: AlarmRow) -> bool:
+    return (one.method, one.args, one.spec) == (other.method, other.args, other.spec)
 
 
 def _still_runs(live: Live, row: AlarmRow) -> bool:

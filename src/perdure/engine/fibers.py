@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from ..core.errors import BadInput, FiberClosed, NoFiber, StoreUnavailable
 from ..core.facts import Effect, FiberRow, OpRow
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..ports import Ledger
     from .live import Live
 
+P = ParamSpec("P")
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -136,7 +137,11 @@ class Fiber:
         return await perform(self, ask)
 
     async def gather(self, *branches: Coroutine[Any, Any, T]) -> list[T]:
-        """Run the branches beside each other, each in its own scope. One step of this scope."""
+        """Run the branches beside each other, each in its own scope. One step of this scope.
+
+        All branches end before it returns; then the error of the first one that failed is raised.
+        A branch is never cut in mid-op because another one failed.
+        """
         scope = self.scopes.here()
         step = self.scopes.begin(scope)
 
@@ -146,7 +151,7 @@ class Fiber:
 
         tasks = [asyncio.create_task(within(*one)) for one in enumerate(branches)]
         try:
-            return await _all_or_first_error(tasks)
+            return await _all_ended(tasks)
         finally:
             self.scopes.finish(scope)
 
@@ -180,6 +185,10 @@ class Fiber:
 
     async def sleep(self, seconds: float) -> None:
         await self._live.host.clock.sleep(seconds)
+
+    async def patiently(self, read: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Read, and wait for a store that is away."""
+        return await self._live.patiently(read, *args, **kwargs)
 
     async def may_act(self) -> None:
         """Return only while this host certainly owns the session."""
@@ -302,13 +311,10 @@ def _retrieve(queued: asyncio.Future[int]) -> None:
         log.warning("a stash was not written: %s", error)
 
 
-async def _all_or_first_error(tasks: list[asyncio.Task[T]]) -> list[T]:
-    """Like a task group, but the error that ends it is the branch's own."""
+async def _all_ended(tasks: list[asyncio.Task[T]]) -> list[T]:
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        failed = next((one for one in tasks if one.done() and (one.cancelled() or one.exception())), None)
-        if failed is not None:
-            return [failed.result()]
+        if tasks:
+            await asyncio.wait(tasks)
         return [one.result() for one in tasks]
     finally:
         for one in tasks:

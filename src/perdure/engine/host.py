@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..core.errors import (
@@ -19,13 +20,14 @@ from ..core.errors import (
     PerdureError,
     StoreUnavailable,
 )
-from ..core.facts import Due, EndedRow, FiberRow
+from ..core.facts import Due, EndedRow, FiberRow, Taken
 from ..core.identity import session_id
 from ..ports import Clock, Store
 from . import alarms, inbox
-from .agent import Agent, FiberMethod
+from .agent import Agent, BoundFiber, FiberMethod
 from .fibers import Fiber
-from .live import Body, Live
+from .lifecycle import Body
+from .live import Live
 from .outcomes import Outcomes
 from .recovery import Recovery
 from .settings import Settings
@@ -40,6 +42,10 @@ PRUNE_EVERY = 60.0
 
 def new_id(prefix: str) -> str:
     return prefix + secrets.token_hex(12)
+
+
+async def _value(returned: Any) -> Any:
+    return await returned if inspect.isawaitable(returned) else returned
 
 
 class Host:
@@ -71,6 +77,8 @@ class Host:
         self._poked = asyncio.Event()
         self._sweeping: asyncio.Task[None] | None = None
         self._aside: set[asyncio.Task[Any]] = set()
+        self._tending: set[str] = set()
+        self._swept_at = 0
         self._pruned_at = 0.0
         self._hurried = asyncio.Event()
         for agent in agents:
@@ -83,7 +91,7 @@ class Host:
         await asyncio.to_thread(self.tenure.renew)
         self.tenure.begin()
         loop = asyncio.get_running_loop()
-        self.store.on_change(lambda: loop.call_soon_threadsafe(self._poked.set))
+        self.store.on_change(self._hear(loop))
         await self.sweep()
         self._sweeping = loop.create_task(self._keep_sweeping())
 
@@ -105,6 +113,13 @@ class Host:
         if known is not agent:
             raise ValueError(f"two agents are called {agent.__name__}")
 
+    def _hear(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        def notify() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._poked.set)
+
+        return notify
+
     # --- waking
 
     async def wake(self, agent: type[Agent], key: str) -> Live:
@@ -118,6 +133,8 @@ class Host:
         if live is not None and not live.lost:
             if self.clock.monotonic() - live.checked_at < self.settings.hold / 2 or await live.still_ours():
                 live.touch()
+                if not live.started:
+                    await self._start(live)
                 return live
             self.replaced(live)
         waking = self._waking.get(session)
@@ -137,12 +154,18 @@ class Host:
         for row in taken.fibers:
             if row.parked is None:
                 self.recover(live, row, taken.suspects.get(row.host or ""))
-        if type(live.agent).on_start is not Agent.on_start:
-            async with live.turnstile.turn():
-                await live.agent.on_start()
+        await self._start(live)
         return live
 
-    async def _take(self, agent: str, key: str) -> Any:
+    async def _start(self, live: Live) -> None:
+        """Let the agent prepare itself. If it fails, the next request tries again."""
+        if type(live.agent).on_start is not Agent.on_start:
+            async with live.turnstile.turn():
+                if not live.started:
+                    await live.agent.on_start()
+        live.started = True
+
+    async def _take(self, agent: str, key: str) -> Taken:
         """Take the session; wait out a host that took it a moment ago and has no work in it."""
         hold = int(self.settings.hold * 1000)
         for _ in range(4):
@@ -157,13 +180,13 @@ class Host:
     async def call(self, agent: type[Agent], key: str, method: str, args: Any, kwargs: Any) -> Any:
         """Run a method of the session, in its turn. The caller may go away; the method goes on."""
         live = await self.wake(agent, key)
-        target = getattr(live.agent, method, None)
+        target: Any = getattr(live.agent, method, None)
         if method.startswith("_") or not callable(target):
             raise NotFound(f"({agent.__name__} has no method {method!r})")
-        if isinstance(getattr(type(live.agent), method, None), FiberMethod):
-            return await target(*args, **kwargs)
+        if isinstance(target, BoundFiber):
+            return await live.agent.fiber_method(method).start(live.agent, None, *args, **kwargs)
         live.calls += 1
-        task = live.spawn(self._in_turn(live, target, args, kwargs))
+        task: asyncio.Task[Any] = live.spawn(self._in_turn(live, target, args, kwargs))
         try:
             return await asyncio.shield(task)
         except Fenced:
@@ -172,24 +195,24 @@ class Host:
     async def _in_turn(self, live: Live, target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         try:
             async with live.turnstile.turn():
-                value = target(*args, **kwargs)
-                return await value if isinstance(value, Awaitable) else value
+                return await _value(target(*args, **kwargs))
         finally:
             live.calls -= 1
             live.touch()
 
     def alarm_body(self, live: Live, method: str, args: bytes) -> Body:
         """What an alarm does: call the method in its turn, within the alarm's fiber."""
-        target = getattr(type(live.agent), method, None)
+        target: Any = getattr(type(live.agent), method, None)
         if isinstance(target, FiberMethod):
-            return target.bound(live.agent, encode({"args": decode(args), "kwargs": {}}, "an alarm"))
+            return live.agent.fiber_method(method).bound(
+                live.agent, encode({"args": decode(args), "kwargs": {}}, "an alarm")
+            )
 
         async def body(_: Fiber) -> Any:
             if target is None:
                 raise NotFound(f"({type(live.agent).__name__} has no method {method!r})")
             async with live.turnstile.turn():
-                value = getattr(live.agent, method)(*decode(args))
-                return await value if isinstance(value, Awaitable) else value
+                return await _value(getattr(live.agent, method)(*decode(args)))
 
         return body
 
@@ -221,12 +244,15 @@ class Host:
             self._outcomes.unknown(fiber, OwnedElsewhere(f"({live.label})"))
         self._unwind(live)
 
-    def evict_if_possible(self, live: Live) -> None:
+    def evict_in_mid_work(self, live: Live) -> None:
         """Drop the session from memory right now, in mid-work, and take it up again."""
-        if live.lost or live.calls or live.turnstile.taken or live.pending:
+        if live.lost or live.calls or live.launching or live.turnstile.taken or live.pending or self.draining:
             return
+        for fiber in live.fibers:
+            self._outcomes.moved(fiber)
+        working = bool(live.fibers)
         unwinding = self._unwind(live)
-        if live.row.terminated_at is None and not self.draining:
+        if working:
             self.aside(self._wake_after(unwinding, type(live.agent), live.row.key))
 
     async def _wake_after(self, unwinding: asyncio.Future[Any], agent: type[Agent], key: str) -> None:
@@ -251,14 +277,16 @@ class Host:
 
     # --- the loop
 
-    def poke(self, due_at: int) -> None:
+    def poke(self) -> None:
         """Something is due earlier than the loop may think."""
         self._poked.set()
 
     async def sweep(self) -> None:
         """Wake every session that wants it and that nobody else has. Never does the work itself."""
+        self._swept_at = self.store.now()
         for due in await self.store.due(self.id):
-            if due.agent in self._agents and not self.draining:
+            if due.agent in self._agents and due.session not in self._tending and not self.draining:
+                self._tending.add(due.session)
                 self.aside(self._tend(due))
 
     async def _tend(self, due: Due) -> None:
@@ -270,6 +298,8 @@ class Host:
             log.debug("session %s %r is left for later: %s", due.agent, due.key, later)
         except Fenced:
             return
+        finally:
+            self._tending.discard(due.session)
 
     async def _keep_sweeping(self) -> None:
         while True:
@@ -284,7 +314,7 @@ class Host:
 
     async def _wait_for_work(self) -> None:
         self._poked.clear()
-        next_due_at = await self.store.next_due_at()
+        next_due_at = await self.store.next_due_at(self._swept_at)
         wait = self.store.poll_every
         if next_due_at is not None:
             wait = min(wait, max(0.001, (next_due_at - self.store.now()) / 1000))
@@ -300,8 +330,8 @@ class Host:
         now = self.clock.monotonic()
         if now - self._pruned_at >= PRUNE_EVERY:
             self._pruned_at = now
-            while await self.store.prune() and not self.draining:
-                await asyncio.sleep(0)
+            while await self.store.prune():
+                await self.clock.sleep(0)
 
     def aside(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
@@ -321,6 +351,7 @@ class Host:
         self.draining = True
         if self._sweeping is not None:
             self._sweeping.cancel()
+        await asyncio.gather(*self._waking.values(), return_exceptions=True)
         deadline = self.clock.monotonic() + (self.settings.grace if grace is None else grace)
         await asyncio.gather(*(self._hand_over(live, deadline) for live in list(self._live.values())))
 
@@ -336,7 +367,7 @@ class Host:
             for fiber in list(live.fibers.values()):
                 if fiber.task is not None and all(op.safe_to_cut for op in fiber.in_flight):
                     fiber.task.cancel()
-            await asyncio.sleep(0.01)
+            await self.clock.sleep(0.01)
         try:
             if not live.lost:
                 await live.hand_over()

@@ -9,14 +9,14 @@ from ..core.errors import BadInput, NotFound, PerdureError
 from ..core.facts import InputRow
 from ..core.writes import Append, TakeInput
 from . import alarms
+from .answers import answer, resolve
+from .lifecycle import cancel
 from .values import decode, encode
 
 if TYPE_CHECKING:
     from .live import Live
 
 log = logging.getLogger("perdure")
-
-ANSWERS = ("retry", "continue", "abandon")
 
 
 async def drain(live: Live) -> None:
@@ -33,21 +33,19 @@ async def _take(live: Live, row: InputRow, body: dict[str, Any]) -> None:
     match row.kind:
         case "resolve":
             op = await live.host.store.open_op(body["op"])
-            if op is None:
-                raise NotFound(f"(no op {body['op']} is open or in doubt)")
-            await live.resolve(op, happened=body["happened"], result=body.get("result"), with_it=(taken,))
+            if op is None or op.outcome != "doubt":
+                raise NotFound(f"(no op {body['op']} is in doubt)")
+            await resolve(live, op, happened=body["happened"], result=body.get("result"), with_it=(taken,))
         case "answer":
             fiber = await live.host.store.fiber(body["fiber"])
             if fiber is None or fiber.parked is None:
                 raise NotFound(f"(fiber {body['fiber']} waits for no answer)")
-            await live.answer(fiber, body["answer"], with_it=(taken,))
+            await answer(live, fiber, body["answer"], with_it=(taken,))
         case "cancel":
-            fiber = await live.host.store.fiber(body["fiber"])
-            if fiber is None:
-                raise NotFound(f"(fiber {body['fiber']})")
-            await live.close(fiber, live.ended(fiber, "cancelled"), taken)
+            if not await cancel(live, body["fiber"], taken):
+                raise NotFound(f"(fiber {body['fiber']} has ended)")
         case "run_alarm":
-            await (await alarms.run_by_hand(live, body["alarm"], (taken,))).started()
+            await alarms.run_by_hand(live, body["alarm"], (taken,))
         case _:
             raise BadInput(f"(an input of kind {row.kind!r})")
 

@@ -155,7 +155,7 @@ class _Continue:
 
 
 async def _perform_at(fiber: Fiber, ask: Ask, place: Place, partial: list[Any] | None = None) -> Any:
-    found = await fiber.recorded(place)
+    found = await fiber.patiently(fiber.recorded, place)
     decided = _decide(found, ask, fiber.now())
     while True:
         if not isinstance(decided, Run):
@@ -244,6 +244,8 @@ async def _call(fiber: Fiber, ask: Ask, op: Op, call: Callable[..., Any], args: 
         try:
             return await _call_once(fiber, op, call, args)
         except InProgress as wait:
+            if ask.effect != "keyed":
+                raise
             pause = wait.retry_after
         except ask.unknown:
             if (pause := next(pauses, None)) is None:
@@ -274,7 +276,7 @@ async def _record(fiber: Fiber, op: Op, outcome: OpOutcome, result: bytes) -> No
 
 
 async def _cut(fiber: Fiber, op: OpRow, before: list[Any]) -> _Continue:
-    partial = before + [decode(one) for one in await fiber.ledger.chunks(op)]
+    partial = before + [decode(one) for one in await fiber.patiently(fiber.ledger.chunks, op)]
     await fiber.commit(SettleOp(op, "cut", encode(partial, "a cut answer"), fiber.now()), *fiber.progress())
     return _Continue(partial)
 
@@ -294,7 +296,7 @@ def _replay(op: OpRow, ask: Ask, before: list[Any]) -> Any:
 async def _doubt(fiber: Fiber, ask: Ask, op: OpRow) -> Any:
     """Ask `verify`; without an answer the doubt is recorded, and raised as a value (P7)."""
     if ask.verify is not None:
-        answer = await ask.verify(*ask.args)
+        answer = await _verified(fiber, ask)
         if isinstance(answer, Happened):
             data = encode(answer.result, f"the result of {ask.kind}")
             await _record(fiber, Op(fiber, op, opened=True, verifiable=True), "done", data)
@@ -310,6 +312,16 @@ async def _doubt(fiber: Fiber, ask: Ask, op: OpRow) -> Any:
         fiber.remember(replace(op, outcome="doubt"))
         log.warning("fiber %s: %s", fiber.label, doubt)
     raise doubt
+
+
+async def _verified(fiber: Fiber, ask: Ask) -> Happened | DidNotHappen | None:
+    """What `verify` says; a `verify` that fails knows nothing."""
+    assert ask.verify is not None
+    try:
+        return await ask.verify(*ask.args)
+    except Exception as error:
+        log.warning("op %s of fiber %s: `verify` failed", ask.kind, fiber.label, exc_info=error)
+        return None
 
 
 def _row(fiber: Fiber, ask: Ask, place: Place) -> OpRow:

@@ -13,6 +13,10 @@ from .values import decode, revive
 Outcome = tuple[EndedRow, Exception | None]
 
 
+class _Moved(Exception):
+    """The fiber was evicted in mid-work."""
+
+
 class Outcomes:
     """One future per fiber that this host runs; anything else is read from the store."""
 
@@ -37,6 +41,10 @@ class Outcomes:
             waiting.set_exception(why)
             waiting.exception()
 
+    def moved(self, fiber: str) -> None:
+        """The fiber goes on in another life: whoever waits must look again."""
+        self.unknown(fiber, _Moved())
+
     def unknown_all(self, why: Exception) -> None:
         for fiber in list(self._expected):
             self.unknown(fiber, why)
@@ -46,7 +54,10 @@ class Outcomes:
         while True:
             waiting = self._expected.get(fiber)
             if waiting is not None:
-                return _value(*await asyncio.shield(waiting), shape)
+                try:
+                    return _value(*await asyncio.shield(waiting), shape)
+                except _Moved:
+                    continue
             ended = await self._store.ended_fiber(fiber)
             if ended is not None:
                 return _value(ended, None, shape)

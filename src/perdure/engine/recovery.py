@@ -12,11 +12,13 @@ from ..core.errors import Exhausted, Fenced, PerdureError, Unrecovered
 from ..core.facts import FiberRow
 from ..core.recovery import Enter, GiveUp, plan
 from ..core.writes import Append, EnterFiber
+from . import lifecycle
+from .lifecycle import Body
+from .live import Live
 from .values import decode, encode
 
 if TYPE_CHECKING:
     from .agent import Agent
-    from .live import Body, Live
 
 log = logging.getLogger("perdure")
 
@@ -116,7 +118,7 @@ class Recovery:
         """If the process dies now, this fiber is blamed and no other."""
         host = live.host
         async with self._alone:
-            await host.store.suspect(host.id, row.id)
+            await live.patiently(host.store.suspect, host.id, row.id)
             try:
                 await self._enter(live, row)
                 fiber = live.fibers.get(row.id)
@@ -143,16 +145,16 @@ class Recovery:
                 await live.insist(EnterFiber(row))
                 fired = decode(row.args)
                 body = live.host.alarm_body(live, fired["method"], encode(fired["args"], "an alarm"))
-                live.enter(row, body)
+                lifecycle.enter(live, row, body)
 
     async def _enter_method(self, live: Live, row: FiberRow) -> None:
         try:
             upgraded, body = live.agent.__class__.fiber_again(live.agent, row)
         except PerdureError as unknown:
-            await live.park(row, {"why": type(unknown).__name__, "message": str(unknown)})
+            await lifecycle.park(live, row, {"why": type(unknown).__name__, "message": str(unknown)})
             return
         await live.insist(EnterFiber(upgraded))
-        live.enter(upgraded, body)
+        lifecycle.enter(live, upgraded, body)
 
     async def _ask_hook(self, live: Live, row: FiberRow) -> None:
         if not _has_hook(live.agent):
@@ -185,20 +187,22 @@ class Recovery:
     async def _act_on(self, live: Live, row: FiberRow, answer: Finish | Fail | Continue | None) -> None:
         match answer:
             case Continue(body):
-                live.enter(row, body)
+                lifecycle.enter(live, row, body)
             case Fail(reason):
-                await live.close(row, live.ended(row, "failed", error=reason))
+                await lifecycle.close(live, row, lifecycle.ended(live, row, "failed", error=reason))
             case Finish(value):
-                await live.close(row, live.ended(row, "done", encode(value, "the result of a fiber")))
+                await lifecycle.close(
+                    live, row, lifecycle.ended(live, row, "done", encode(value, "the result of a fiber"))
+                )
             case None:
-                await live.close(row, live.ended(row, "done", b"null"))
+                await lifecycle.close(live, row, lifecycle.ended(live, row, "done", b"null"))
 
     async def _give_up(self, live: Live, row: FiberRow, why: PerdureError) -> None:
         error = f"{type(why).__name__}: {why}"
         said = encode({"fiber": row.id, "name": row.name, "error": error}, "an event")
         event = Append("fiber.failed", said, live.host.store.now())
         log.warning("fiber %s (%s) is given up: %s", row.name, row.id, why)
-        await live.close(row, live.ended(row, "failed", error=error), event, cause=why)
+        await lifecycle.close(live, row, lifecycle.ended(live, row, "failed", error=error), event, cause=why)
 
 
 def _has_hook(agent: Agent) -> bool:

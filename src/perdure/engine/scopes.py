@@ -59,8 +59,10 @@ class Scopes:
         if any(one.name == full for one in self._open):
             raise AmbiguousStep(f"(scope {name!r} is open already)")
         with self._within(Scope(full, parent, self._steps.get(full, 0))) as scope:
-            yield scope
-            self._steps[full] = scope.step
+            try:
+                yield scope
+            finally:
+                self._steps[full] = scope.step
 
     @contextmanager
     def branch(self, parent: Scope, step: int, number: int) -> Generator[Scope]:

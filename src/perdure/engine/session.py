@@ -14,11 +14,12 @@ from ..core.status import Facts, Status, status, why
 from ..ports import Store
 from . import alarms
 from .agent import Agent, FiberMethod
+from .answers import ANSWERS, answer, resolve
 from .fibers import Running
 from .host import Host
-from .inbox import ANSWERS
+from .lifecycle import cancel
 from .topics import Subscription
-from .values import decode, encode
+from .values import decode
 
 A = TypeVar("A", bound=Agent)
 P = ParamSpec("P")
@@ -68,32 +69,30 @@ class Session(Generic[A]):
     async def cancel(self, fiber: str) -> bool:
         """Cancelled stays cancelled. False if it had ended already."""
         live = await self._host.wake(self._agent, self.key)
-        return await live.cancel(fiber)
+        return await cancel(live, fiber)
 
     async def resolve(self, op: str, *, happened: bool, result: Any = None) -> None:
         """Settle an op that is in doubt. A fiber that waits for it goes on."""
         found = await self._host.store.open_op(op)
-        if found is None or found.session != self.id:
-            raise NotFound(f"(no op {op} is open or in doubt in this session)")
+        if found is None or found.session != self.id or found.outcome != "doubt":
+            raise NotFound(f"(no op {op} is in doubt in this session)")
         live = await self._host.wake(self._agent, self.key)
-        await live.resolve(found, happened=happened, result=result)
+        await resolve(live, found, happened=happened, result=result)
 
-    async def answer(self, fiber: str, answer: str) -> None:
+    async def answer(self, fiber: str, said: str) -> None:
         """Answer a fiber that waits: `retry`, `continue` or `abandon`."""
-        if answer not in ANSWERS:
-            raise BadInput(f"(an answer is one of {', '.join(ANSWERS)}, not {answer!r})")
+        if said not in ANSWERS:
+            raise BadInput(f"(an answer is one of {', '.join(ANSWERS)}, not {said!r})")
         row = await self._host.store.fiber(fiber)
         if row is None or row.session != self.id or row.parked is None:
             raise NotFound(f"(no fiber {fiber} waits for an answer in this session)")
         live = await self._host.wake(self._agent, self.key)
-        await live.answer(row, answer)
+        await answer(live, row, said)
 
     async def run_alarm(self, alarm: str) -> Running[Any]:
         """Fire an alarm by hand."""
         live = await self._host.wake(self._agent, self.key)
-        running = await alarms.run_by_hand(live, alarm)
-        await running.started()
-        return running
+        return await alarms.run_by_hand(live, alarm)
 
     async def cancel_alarm(self, alarm: str) -> bool:
         return await alarms.cancel(await self._host.wake(self._agent, self.key), alarm)

@@ -35,8 +35,7 @@ class Tenure:
         self._thread = threading.Thread(target=self._keep, name="perdure-lease", daemon=True)
 
     def begin(self) -> None:
-        """Own the lease, and keep it from here on."""
-        self.renew()
+        """Keep the lease, which has been renewed, from here on."""
         self._ticked_at = self._clock.monotonic()
         self._loop_thread = threading.get_ident()
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
@@ -84,5 +83,5 @@ class Tenure:
             log.warning("the lease of this host could not be renewed: %s", error)
 
     def _where(self) -> str:
-        frame = sys._current_frames().get(self._loop_thread)
+        frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]
         return "".join(traceback.format_stack(frame, 6)) if frame is not None else "an unknown place"

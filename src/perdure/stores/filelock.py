@@ -36,7 +36,8 @@ def _holder(content: bytes) -> str:
     except (ValueError, KeyError, TypeError):
         return "(its process id is not known)"
     if _stopped(pid):
-        return f"(process {pid}, since {since}; it is stopped: `kill -CONT {pid}` lets it go on, `kill -9 {pid}` ends it)"
+        how = f"`kill -CONT {pid}` lets it go on, `kill -9 {pid}` ends it"
+        return f"(process {pid}, since {since}; it is stopped: {how})"
     return f"(process {pid}, since {since})"
 
 

@@ -102,7 +102,7 @@ LIMIT :limit;
 
 -- name: next_due_at
 -- When the alarm loop must look again.
-SELECT min(due_at) FROM alarms;
+SELECT min(due_at) FROM alarms WHERE due_at > :after;
 
 -- name: open_fiber
 -- The row exists exactly as long as the fiber may be running.
@@ -138,9 +138,10 @@ UPDATE fibers SET parked = NULL, host = NULL WHERE id = :fiber;
 DELETE FROM fibers WHERE id = :fiber;
 
 -- name: keep_ended
--- The outcome, for whoever asks later.
+-- The outcome, for whoever asks later. The first one stands.
 INSERT INTO ended (id, session, name, key, outcome, value, error, started_at, ended_at, expires_at)
-VALUES (:id, :session, :name, :key, :outcome, :value, :error, :started_at, :ended_at, :expires_at);
+VALUES (:id, :session, :name, :key, :outcome, :value, :error, :started_at, :ended_at, :expires_at)
+ON CONFLICT (id) DO NOTHING;
 
 -- name: settle_open_ops
 -- No op outlives its fiber unsettled: a read changed nothing, anything else may have happened (P7).

@@ -93,8 +93,8 @@ class SqlStore(ABC):
     async def due_alarms(self, session: str) -> list[AlarmRow]:
         return await self._all(AlarmRow, "due_alarms_of", session=session, now=self.now())
 
-    async def next_due_at(self) -> int | None:
-        return (await self._read("next_due_at", {}))[0][0]
+    async def next_due_at(self, after: int = 0) -> int | None:
+        return (await self._read("next_due_at", {"after": after}))[0][0]
 
     async def owner_lives(self, session: str) -> bool:
         return bool(await self._read("owner_lives", {"session": session, "now": self.now()}))
