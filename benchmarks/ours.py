@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import resource
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -128,7 +128,7 @@ async def empties(runtime: Runtime, params: Params, workers: int) -> list[float]
 
         return await each_awaited(one, ends, params.count // workers)
 
-    return sum(await asyncio.gather(*map(worker, range(workers))), [])
+    return list(chain(*await asyncio.gather(*map(worker, range(workers)))))
 
 
 def fibers(params: Params) -> Results:
@@ -317,7 +317,8 @@ def idle(params: Params) -> Results:
 SLEEPING = """
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
 INSERT INTO sessions (id, agent, key, host, epoch, revision, seq, taken_at, created_at)
-SELECT printf('s%031d', n), 'Worker', printf('stored-%d', n), iif(n % 2, 'dead', NULL), 1, 9, 0, 1, 1 FROM numbers
+SELECT printf('s%031d', n), 'Worker', printf('stored-%d', n), iif(n % 2, 'dead', NULL), 1, 9, 0, 1, 1
+FROM numbers
 """
 WAITING = """
 INSERT INTO alarms (id, session, kind, method, args, spec, key, due_at, created_at)

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
+from perdure.stores import open_store
 from tests.postgres import PostgresServer
 from tests.postgres import postgres_server as start_postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from perdure.ports import Store
 
 
 @pytest.fixture(scope="session")
@@ -42,3 +46,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "postgres_server" in getattr(item, "fixturenames", ()):
             item.add_marker("postgres")
+
+
+@pytest.fixture
+def fresh_postgres(postgres_server: PostgresServer) -> Iterator[Callable[[], Store]]:
+    """Makes a store on an empty database of its own, as often as it is called."""
+    with ExitStack() as databases:
+        postgres_server.start()
+        yield lambda: open_store(databases.enter_context(postgres_server.database()))

@@ -67,6 +67,11 @@ class Runtime:
                 await host.store.close()
 
     @property
+    def entered(self) -> bool:
+        """Whether sessions can be used now."""
+        return self._host is not None
+
+    @property
     def host(self) -> Host:
         if self._host is None:
             raise PerdureError("(the runtime is used inside `async with Runtime(...)`)")

@@ -19,6 +19,11 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Do what `arguments` say and return the exit code. An error is one line on stderr."""
+    if list(arguments) == ["--version"]:
+        from .words import installed_version
+
+        print(f"perdure {installed_version()}")
+        return 0
     from .app import app
 
     try:

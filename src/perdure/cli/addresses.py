@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -51,11 +52,11 @@ def _check_file(path: Path) -> None:
     if not path.is_file():
         raise BadStoreUrl(f"(there is no file {path})")
     try:
-        raw = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)
+        raw: Any = apsw.Connection(os.fspath(path), flags=apsw.SQLITE_OPEN_READONLY)
     except apsw.Error as error:
         raise BadStoreUrl(f"(cannot open {path}: {error})") from error
     try:
-        ours = raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'perdure_schema'").fetchall()
+        ours: list[Any] = raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'perdure_schema'").fetchall()
     except apsw.NotADBError:
         raise BadStoreUrl(f"({path} is not an SQLite database)") from None
     except apsw.Error as error:

@@ -14,10 +14,10 @@ from ..core.errors import BadInput, NotFound
 from ..core.facts import SessionRow
 from ..core.status import Status
 from ..ports import Store
-from . import addresses, paint, views
+from . import addresses, views
 from .addresses import beside_the_host
 from .inputs import Accepted, ask
-from .words import to_json
+from .words import installed_version, to_json
 
 T = TypeVar("T")
 
@@ -48,13 +48,14 @@ class Answer(StrEnum):
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and do nothing else.")
+    ] = False,
 ) -> None:
     if version:
-        from importlib.metadata import version as installed
-
-        typer.echo(f"perdure {installed('perdure')}")
-    elif context.invoked_subcommand is None:
+        typer.echo(f"perdure {installed_version()}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
@@ -67,7 +68,7 @@ def ls(
     after: Annotated[str, typer.Option(metavar="ID", help="Go on after this session.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """List the sessions: their status, open fibers, doubts and next alarm."""
+    """List the sessions. With each: status, open fibers, doubts, next alarm."""
 
     async def read(opened: Store) -> tuple[list[views.View], int]:
         found: list[views.View] = []
@@ -83,6 +84,8 @@ def ls(
     if as_json:
         typer.echo(to_json({"sessions": shown, "after": shown[-1]["id"] if more else None}))
     else:
+        from . import paint
+
         paint.overviews(shown, now, more=more)
 
 
@@ -93,7 +96,7 @@ def show(
     limit: Annotated[int, typer.Option(min=1, help="Ended fibers, ops and events: the last so many.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one session: fibers, ops, alarms, doubts, inbox, events, and why it has its status."""
+    """Show one session. Why it has its status, fibers, doubts, alarms, inbox, ops, events."""
 
     async def read(opened: Store) -> views.View:
         return await views.portrait(opened, await addresses.find_session(opened, session), limit)
@@ -102,6 +105,8 @@ def show(
     if as_json:
         typer.echo(to_json(found))
     else:
+        from . import paint
+
         paint.portrait(found)
 
 
@@ -141,7 +146,7 @@ def answer(
     wait: WaitOption = 5.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Answer a fiber that waits: run the op again, go on as if it had happened, or give up."""
+    """Answer a fiber that waits. Run the op again, go on as if it had happened, or give up."""
 
     async def put(opened: Store) -> Accepted:
         row = await addresses.find_fiber(opened, fiber)
@@ -208,7 +213,9 @@ def _parsed(result: str | None) -> Any:
     try:
         return None if result is None else orjson.loads(result)
     except orjson.JSONDecodeError as error:
-        raise BadInput(f'(--result is not JSON: {error}; a text is written with its quotes: \'"text"\')') from None
+        raise BadInput(
+            f"(--result is not JSON: {error}; a text is written with its quotes: '\"text\"')"
+        ) from None
 
 
 def _report(accepted: Accepted, done: str, as_json: bool) -> None:

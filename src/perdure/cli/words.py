@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
 import orjson
 
 WIDEST = 160
+
+
+def installed_version() -> str:
+    return version("perdure")
 
 
 def to_json(value: Any) -> str:

@@ -70,9 +70,10 @@ class FiberMethod(Generic[A, P, T]):
     def bound(self, agent: A, stored: bytes) -> Body:
         """The body with its stored arguments, so that every life gets the same ones."""
         given = decode(stored)
+        body: Callable[..., Awaitable[T]] = self.body
 
         def enter(fiber: Fiber) -> Awaitable[T]:
-            return self.body(agent, fiber, *given["args"], **given["kwargs"])
+            return body(agent, fiber, *given["args"], **given["kwargs"])
 
         return enter
 

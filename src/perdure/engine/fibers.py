@@ -288,6 +288,11 @@ class Running(Generic[T_co]):
         self._opened = opened
         self._shape = shape
 
+    @property
+    def id(self) -> str:
+        """The fiber's id. Known once it has started."""
+        return self._opened.result()[0]
+
     async def started(self) -> str:
         """The fiber's id, once its row is on disk: from here on it survives (P1)."""
         return (await asyncio.shield(self._opened))[0]

@@ -98,9 +98,10 @@ class Host:
     async def end(self) -> None:
         """Forget everything. What is not handed over is found by the next host."""
         self.draining = True
-        tasks = [] if self._sweeping is None else [self._sweeping]
+        tasks: list[asyncio.Future[Any]] = [] if self._sweeping is None else [self._sweeping]
         tasks += [task for live in self._live.values() for task in live.stop()]
         tasks += self._aside
+        tasks += self._waking.values()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *self._unwinding.values(), return_exceptions=True)

@@ -165,7 +165,7 @@ class Group:
     """The single writer of a store in this process."""
 
     def __init__(self, connection: Connection, *, inline: bool) -> None:
-        self._connection = connection
+        self.connection = connection
         self._inline = inline
         self._broken = False
         self._lock = threading.Lock()
@@ -272,12 +272,12 @@ class Group:
 
     def _reopen(self) -> None:
         self._broken = True
-        self._connection.reopen()
+        self.connection.reopen()
         self._broken = False
 
     def _transact(self, units: list[Unit[Any]]) -> list[tuple[Any, BaseException | None]]:
         """All units in one transaction; on any failure none of them, or nobody knows."""
-        connection = self._connection
+        connection = self.connection
         answers: list[tuple[Any, BaseException | None]] = []
         try:
             connection.begin()
@@ -304,7 +304,7 @@ class Group:
     def _roll_back(self, units: list[Unit[Any]]) -> None:
         _withdraw(units, unsure=False)
         try:
-            self._connection.rollback()
+            self.connection.rollback()
         except ConnectionLost:
             self._broken = True
 

@@ -30,10 +30,10 @@ DUE_PER_SWEEP = 1000
 
 
 class SqlStore(ABC):
-    """Every verb of the port, in terms of `_group` (writes) and `_read`."""
+    """Every verb of the port, in terms of `group` (writes) and `_read`."""
 
     poll_every: float = 1.0
-    _group: Group
+    group: Group
 
     # --- what a driver adds
 
@@ -55,30 +55,30 @@ class SqlStore(ABC):
     # --- writes
 
     def commit(self, lease: Lease, *writes: Write) -> asyncio.Future[int]:
-        return self._group.submit(Commit(lease, writes))
+        return self.group.submit(Commit(lease, writes))
 
     def commit_now(self, lease: Lease, *writes: Write) -> int:
-        return self._group.run_now(Commit(lease, writes))
+        return self.group.run_now(Commit(lease, writes))
 
     async def take(self, agent: str, key: str, *, host: str, hold: int) -> Taken:
         now = self.now()
-        return await self._group.submit(
+        return await self.group.submit(
             Task(lambda connection: _take(connection, agent, key, host, hold, now))
         )
 
     async def put_input(self, row: InputRow) -> bool:
-        return await self._group.submit(Task(lambda connection: _put_input(connection, row)))
+        return await self.group.submit(Task(lambda connection: _put_input(connection, row)))
 
     async def suspect(self, host: str, fiber: str | None) -> None:
         params = {"host": host, "fiber": fiber}
-        await self._group.submit(Task(lambda connection: connection.run("suspect", params)))
+        await self.group.submit(Task(lambda connection: connection.run("suspect", params)))
 
     def retire(self, host: str) -> None:
-        self._group.run_now(Task(lambda connection: connection.run("retire", {"host": host})))
+        self.group.run_now(Task(lambda connection: connection.run("retire", {"host": host})))
 
     async def prune(self, limit: int = 100) -> int:
         now = self.now()
-        return await self._group.submit(Task(lambda connection: _prune(connection, now, limit)))
+        return await self.group.submit(Task(lambda connection: _prune(connection, now, limit)))
 
     # --- what is due
 

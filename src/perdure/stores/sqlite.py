@@ -112,10 +112,10 @@ class SqliteStore(SqlStore):
             self._writer = SqliteConnection(self.path)
             self._check_readable(host)
             self._reader = self._writer if in_memory else SqliteConnection(self.path)
-            self._group = Group(self._writer, inline=True)
+            self.group = Group(self._writer, inline=True)
             self._clock = clock or SystemClock(self._last_renewal())
             if host:
-                self._group.run_now(Task(lambda connection: connection.run("retire_all", {})))
+                self.group.run_now(Task(lambda connection: connection.run("retire_all", {})))
         except BaseException:
             if self._lock is not None:
                 self._lock.release()
@@ -127,10 +127,10 @@ class SqliteStore(SqlStore):
     def renew(self, host: str, label: str, lives: int) -> None:
         now = self.now()
         row = {"host": host, "label": label, "now": now, "expires_at": now + lives}
-        self._group.run_now(Task(lambda connection: connection.run("renew", row)))
+        self.group.run_now(Task(lambda connection: connection.run("renew", row)))
 
     async def close(self) -> None:
-        self._group.close()
+        self.group.close()
         self._writer.raw.close()
         self._reader.raw.close()
         if self._lock is not None:
@@ -139,7 +139,7 @@ class SqliteStore(SqlStore):
     async def _read(self, query: str, params: Mapping[str, Any]) -> list[Row]:
         try:
             if self._reader is self._writer:
-                return self._group.run_now(Task(lambda connection: connection.run(query, params)))
+                return self.group.run_now(Task(lambda connection: connection.run(query, params)))
             return self._reader.run(query, params)
         except (ConnectionLost, Rejected) as error:
             raise StoreUnavailable(f"({error})") from error

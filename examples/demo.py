@@ -1,0 +1,287 @@
+"""Starts a research agent in a process of its own, kills that three times with SIGKILL in the middle of
+a step, starts it again, and checks the outcome: no step lost, no side effect doubled.
+
+    make demo
+
+Needs no key and no server, and takes less than ten seconds. The exit code is 0 only if all is right.
+With --sabotage the agent works without its ledger, and the same check must find what went wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from research import STEPS
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from perdure.stores import open_store
+
+AGENT = Path(__file__).with_name("research.py")
+PUBLISHED = ("report on tides: 8 findings", "reminder about tides")
+SLOWEST_RECOVERY = 5.0
+PATIENCE = 20.0
+LOOK_EVERY = 0.005
+
+
+# --- the verdict: a pure function of what was seen
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What onlookers saw, what is in the world, and what the store says in the end."""
+
+    witnessed: list[dict[str, Any]]
+    published: list[str]
+    findings: list[str]
+    killed_during: list[str]
+    recoveries: list[float]
+    open_fibers: int = 0
+    doubts: int = 0
+    alarms: int = 0
+
+
+@dataclass(frozen=True)
+class Finding:
+    right: bool
+    what: str
+    found: str
+
+
+def verdict(seen: Evidence) -> list[Finding]:
+    lost = steps_lost(seen)
+    copies = Counter(seen.published)
+    doubled = sum(number - 1 for number in copies.values())
+    missing = [line for line in PUBLISHED if line not in copies]
+    slowest = max(seen.recoveries, default=float("inf"))
+    left = seen.open_fibers + seen.doubts + seen.alarms
+    return [
+        Finding(len(seen.killed_during) >= 2, "kills", ", ".join(seen.killed_during) or "none"),
+        Finding(not lost, "steps lost", f"{len(lost)} of {len(STEPS)}{_named(lost)}"),
+        Finding(doubled == 0, "side effects doubled", f"{doubled} of {len(PUBLISHED)}"),
+        Finding(not missing, "side effects missing", f"{len(missing)} of {len(PUBLISHED)}{_named(missing)}"),
+        Finding(left == 0, "left over", f"{left} (open fibers, doubts, alarms)"),
+        Finding(
+            len(seen.recoveries) == len(seen.killed_during) and slowest < SLOWEST_RECOVERY,
+            "time to recovery",
+            " and ".join(f"{one:.2f} s" for one in seen.recoveries) + ", from process start to work",
+        ),
+    ]
+
+
+def steps_lost(seen: Evidence) -> list[str]:
+    """Steps that are missing in the result, or were recorded and had to be done again."""
+    recorded: set[int] = set()
+    again: set[int] = set()
+    for one in seen.witnessed:
+        if one["what"] == "recorded":
+            recorded.add(one["step"])
+        elif one["what"] == "begun" and one["step"] in recorded:
+            again.add(one["step"])
+    missing = {n for n in range(1, len(STEPS) + 1) if f"finding {n} on tides" not in seen.findings}
+    return [f"step {n}" for n in sorted(again | missing)]
+
+
+def _named(names: list[str]) -> str:
+    return f" ({', '.join(names)})" if names else ""
+
+
+# --- the show
+
+
+@dataclass
+class Show:
+    """Runs the agent in a folder, watches its witness file, and kills it."""
+
+    folder: Path
+    sabotage: bool
+    console: Console
+    bar: Progress
+    began: float = field(default_factory=time.monotonic)
+    process: subprocess.Popen[bytes] | None = None
+    witnessed: list[dict[str, Any]] = field(default_factory=list)
+    killed_during: list[str] = field(default_factory=list)
+    recoveries: list[float] = field(default_factory=list)
+
+    def play(self) -> Evidence:
+        task = self.bar.add_task("research", total=len(STEPS))
+        self.start()
+        self.kill_when("begun", step=3)
+        self.start()
+        self.kill_when("begun", step=6)
+        self.let_the_alarm_become_due()
+        self.start()
+        self.kill_when("published", line=PUBLISHED[0])
+        self.start()
+        self.wait_for_the_end()
+        self.bar.update(task, completed=len(STEPS))
+        return asyncio.run(self.evidence())
+
+    def start(self) -> None:
+        command = [sys.executable, str(AGENT), str(self.folder), *(["--forgetful"] if self.sabotage else [])]
+        started = time.monotonic()
+        with (self.folder / "stderr.txt").open("ab") as errors:
+            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        self.say(f"process {self.process.pid} starts", "cyan")
+        entered = self.wait_for("entered", pid=self.process.pid)
+        if self.killed_during:
+            took = time.monotonic() - started
+            self.recoveries.append(took)
+            self.say(f"the work goes on after {took:.2f} s (attempt {entered['attempt']})", "cyan")
+
+    def kill_when(self, what: str, **where: Any) -> None:
+        assert self.process is not None
+        seen = self.wait_for(what, **where, pid=self.process.pid)
+        during = f"step {seen['step']}" if "step" in seen else "publishing"
+        self.end()
+        self.killed_during.append(during)
+        self.say(f"SIGKILL to process {self.process.pid}, in the middle of {during}", "bold red")
+
+    def let_the_alarm_become_due(self) -> None:
+        due_at = next(one["due_at"] for one in self.witnessed if one["what"] == "reminder set")
+        if all(one["what"] != "alarm fired" for one in self.witnessed):
+            self.say("the alarm becomes due while nobody is there to fire it", "yellow")
+            time.sleep(max(0.0, due_at / 1000 - time.time()))
+
+    def wait_for(self, what: str, **where: Any) -> dict[str, Any]:
+        """The first line of the witness that says so, reported as it comes in."""
+        wanted = {"what": what, **where}
+        for one in self.lines_seen():
+            if wanted.items() <= one.items():
+                return one
+        raise AssertionError("unreachable")
+
+    def lines_seen(self) -> Iterator[dict[str, Any]]:
+        """All lines so far, then new ones as they are written, for as long as patience lasts."""
+        assert self.process is not None
+        yield from list(self.witnessed)
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            new = self.read_witness()
+            for one in new:
+                self.tell(one)
+            yield from new
+            if not new and self.process.poll() is not None:
+                raise Stopped(f"process {self.process.pid} ended by itself ({self.process.returncode})")
+            time.sleep(LOOK_EVERY)
+        raise Stopped(f"nothing new for {PATIENCE:g} s")
+
+    def read_witness(self) -> list[dict[str, Any]]:
+        path = self.folder / "witness.jsonl"
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+        new = [json.loads(line) for line in lines[len(self.witnessed) :]]
+        self.witnessed += new
+        return new
+
+    def tell(self, one: dict[str, Any]) -> None:
+        match one["what"]:
+            case "begun":
+                again = any(
+                    old["what"] == "recorded" and old.get("step") == one["step"] for old in self.witnessed
+                )
+                self.say(f"step {one['step']}: {STEPS[one['step'] - 1]}{', again!' if again else ''}")
+            case "recorded":
+                done = {old["step"] for old in self.witnessed if old["what"] == "recorded"}
+                self.bar.update(self.bar.task_ids[0], completed=len(done))
+            case "published":
+                self.say(f"published: {one['line']}", "green")
+            case "alarm fired":
+                self.say("the alarm fires", "yellow")
+            case _:
+                pass
+
+    def wait_for_the_end(self) -> None:
+        assert self.process is not None
+        self.process.wait(PATIENCE)
+        for one in self.read_witness():
+            self.tell(one)
+        if self.process.returncode != 0:
+            raise Stopped(f"process {self.process.pid} ended with {self.process.returncode}")
+        self.say(f"process {self.process.pid} has finished the work", "cyan")
+
+    def end(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def say(self, text: str, style: str = "") -> None:
+        self.console.print(f"{time.monotonic() - self.began:6.2f} s  {text}", style=style)
+
+    async def evidence(self) -> Evidence:
+        store = open_store(f"sqlite:///{self.folder / 'research.db'}", host=False)
+        try:
+            (session,) = await store.sessions()
+            return Evidence(
+                witnessed=self.witnessed,
+                published=(self.folder / "published.txt").read_text(encoding="utf-8").splitlines(),
+                findings=json.loads((self.folder / "result.json").read_text(encoding="utf-8"))["findings"],
+                killed_during=self.killed_during,
+                recoveries=self.recoveries,
+                open_fibers=len(await store.fibers(session.id)),
+                doubts=len(await store.open_ops(session.id)),
+                alarms=len(await store.alarms(session.id)),
+            )
+        finally:
+            await store.close()
+
+
+class Stopped(Exception):
+    """The show cannot go on."""
+
+
+@contextmanager
+def stage(sabotage: bool) -> Iterator[Show]:
+    """A temporary folder and a place to print; the process is gone afterwards."""
+    console = Console(highlight=False, soft_wrap=True)
+    columns = (TextColumn("          research"), BarColumn(40), TextColumn("{task.completed:.0f} of 8 steps"))
+    with (
+        tempfile.TemporaryDirectory(prefix="perdure-demo-") as folder,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
+        show = Show(Path(folder), sabotage, console, bar)
+        try:
+            yield show
+        except Stopped as stopped:
+            console.print(f"the show cannot go on: {stopped}", style="bold red")
+            console.print((show.folder / "stderr.txt").read_text(encoding="utf-8"))
+            raise
+        finally:
+            show.end()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Kill an agent in mid-work, and see that nothing is lost.")
+    parser.add_argument(
+        "--sabotage", action="store_true", help="work without the ledger: the check must fail"
+    )
+    try:
+        with stage(parser.parse_args().sabotage) as show:
+            findings = verdict(show.play())
+    except Stopped:
+        return 1
+    console = show.console
+    console.print()
+    for one in findings:
+        console.print(f"  {one.what:22}{one.found}", style="" if one.right else "bold red")
+    right = all(one.right for one in findings)
+    console.print(
+        "  verdict               " + ("right" if right else "WRONG"), style="green" if right else "bold red"
+    )
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
