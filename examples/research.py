@@ -29,8 +29,8 @@ STEPS = (
     "write the draft",
     "review the draft",
 )
-STEP_TAKES = 0.25
-REMIND_AFTER = 2.5
+STEP_TAKES = 0.4
+REMIND_AFTER = 3.5
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 
 
@@ -94,6 +94,7 @@ async def publish(line: str) -> None:
 async def was_published(line: str) -> Happened | DidNotHappen:
     path = FOLDER / "published.txt"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    witness("looked", found=line in lines)
     return Happened() if line in lines else DidNotHappen()
 
 
@@ -112,7 +113,7 @@ async def main(agent: type[Research]) -> None:
         session = rt.session(agent, "demo")
         running = await session.start_once("investigation", agent.investigate, TOPIC)
         result = await running
-        while await session.alarms() or await session.fibers():
+        while await session.alarms() or await session.fibers():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         (FOLDER / "result.json").write_text(json.dumps(result), encoding="utf-8")
         print(result["report"])

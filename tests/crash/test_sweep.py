@@ -73,8 +73,9 @@ async def test_nothing_is_lost_or_doubled_by_two_crashes(name: str) -> None:
 
 @pytest.mark.parametrize("name", EFFECTS)
 async def test_it_holds_on_a_real_file(name: str, tmp_path: Path) -> None:
-    assert await check_all(name, on_disk(tmp_path), sample=12) == 12
-    assert await check_all(name, on_disk(tmp_path), pairs=True, sample=6) == 6
+    make = on_disk(tmp_path)
+    assert await check_all(name, make, sample=12) == 12
+    assert await check_all(name, make, pairs=True, sample=6) == 6
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -87,9 +88,10 @@ async def test_it_holds_on_postgres(name: str, fresh_postgres: MakeStore) -> Non
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", EFFECTS)
 async def test_every_pair_of_crashes_on_a_real_file(name: str, tmp_path: Path) -> None:
-    assert await check_all(name, on_disk(tmp_path))
+    make = on_disk(tmp_path)
+    assert await check_all(name, make)
     assert await check_all(name, memory, pairs=True)
-    assert await check_all(name, on_disk(tmp_path), pairs=True, sample=200)
+    assert await check_all(name, make, pairs=True, sample=200)
 
 
 @pytest.mark.slow
