@@ -27,6 +27,7 @@ from typing import Any
 from research import STEPS
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
 
 from perdure.stores import open_store
 
@@ -116,6 +117,7 @@ class Show:
     witnessed: list[dict[str, Any]] = field(default_factory=list)
     killed_during: list[str] = field(default_factory=list)
     recoveries: list[float] = field(default_factory=list)
+    replayed: list[int] = field(default_factory=list)
 
     def play(self) -> Evidence:
         self.bar.add_task("research", total=len(STEPS))
@@ -183,6 +185,12 @@ class Show:
         return [json.loads(line) for line in lines[len(self.witnessed) :]]
 
     def tell(self, one: dict[str, Any]) -> None:
+        if one["what"] == "recorded" and one["step"] in self.recorded() and not self.sabotage:
+            self.replayed.append(one["step"])
+            return
+        if self.replayed:
+            self.say(f"steps 1 to {self.replayed[-1]}: their results are in the ledger", "dim")
+            self.replayed.clear()
         match one["what"]:
             case "entered" if one["attempt"]:
                 self.recoveries.append(time.monotonic() - self.started)
@@ -190,8 +198,6 @@ class Show:
             case "begun":
                 again = ", again!" if one["step"] in self.recorded() else ""
                 self.say(f"step {one['step']}: {STEPS[one['step'] - 1]}{again}")
-            case "recorded" if one["step"] in self.recorded() and not self.sabotage:
-                self.say(f"step {one['step']}: its result is in the ledger", "dim")
             case "recorded":
                 self.bar.update(self.bar.task_ids[0], completed=len(self.recorded()) + 1)
             case "published":
@@ -212,7 +218,7 @@ class Show:
             self.process.wait()
 
     def say(self, text: str, style: str = "") -> None:
-        self.console.print(f"{time.monotonic() - self.began:6.2f} s  {text}", style=style)
+        self.console.print(Text(f"{time.monotonic() - self.began:6.2f} s  {text}", style))
 
     async def evidence(self) -> Evidence:
         store = open_store(f"sqlite:///{self.folder / 'research.db'}", host=False)

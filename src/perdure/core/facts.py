@@ -1,12 +1,12 @@
 """Rows as they stand in the store. A fact is immutable; status is derived from facts (P4).
 
-The order of the fields is the order of the columns in `stores/queries.sql`.
+A row is a tuple in the order of its columns in `stores/queries.sql`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Effect = Literal["read", "keyed", "once"]
 """What running an op twice would do: nothing, nothing if the key is the same, or harm."""
@@ -31,8 +31,7 @@ class Lease:
     limbo: list[object] = field(default_factory=list[object])
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRow:
+class SessionRow(NamedTuple):
     id: str
     agent: str
     key: str
@@ -44,8 +43,7 @@ class SessionRow:
     terminated_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class FiberRow:
+class FiberRow(NamedTuple):
     """Named work that may be running. `host` is None after a hand-over."""
 
     id: str
@@ -66,8 +64,7 @@ class FiberRow:
     parked: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class EndedRow:
+class EndedRow(NamedTuple):
     """What became of a fiber."""
 
     id: str
@@ -82,8 +79,7 @@ class EndedRow:
     expires_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpRow:
+class OpRow(NamedTuple):
     """One call that costs or changes something outside.
 
     Open: `outcome` is None. In doubt: `outcome` is "doubt" and `settled_at` is None.
@@ -107,8 +103,7 @@ class OpRow:
     settled_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class AlarmRow:
+class AlarmRow(NamedTuple):
     """A persisted wake-up time. Internal ones (keepalive) are in no list."""
 
     id: str
@@ -122,8 +117,7 @@ class AlarmRow:
     created_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class EventRow:
+class EventRow(NamedTuple):
     session: str
     seq: int
     type: str
@@ -131,8 +125,7 @@ class EventRow:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class InputRow:
+class InputRow(NamedTuple):
     """An accepted input that the owner has not taken yet."""
 
     id: str
@@ -142,8 +135,7 @@ class InputRow:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(NamedTuple):
     """A session that wants to be woken."""
 
     session: str

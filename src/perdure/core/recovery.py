@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from .facts import FiberRow
@@ -57,5 +57,5 @@ def plan(fiber: FiberRow, *, here: str, suspect: str | None, now: int, patience:
         return GiveUp(fiber, f"{patience.attempts_ever} attempts in all")
     spacing = patience.spacing[min(stalled, len(patience.spacing)) - 1] if patience.spacing else 0
     due_at = max(now, fiber.attempted_at + int(spacing * 1000)) if spacing else now
-    counted = replace(fiber, stalled=stalled, attempt=attempt)
+    counted = fiber._replace(stalled=stalled, attempt=attempt)
     return Enter(counted, due_at, alone=stalled >= patience.alone_from)

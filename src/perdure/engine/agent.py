@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from ..core.errors import BadInput, NotFound, Unserialisable
@@ -254,4 +253,4 @@ def _upgraded(method: FiberMethod[Any, ..., Any], row: FiberRow) -> FiberRow:
         raise
     except Exception as error:
         raise BadInput(f"(the upgrade of {method.name} failed: {type(error).__name__}: {error})") from error
-    return replace(row, version=method.version, args=args, stash=stash)
+    return row._replace(version=method.version, args=args, stash=stash)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +84,7 @@ async def _fire_due(live: Live) -> None:
         now = live.host.store.now()
         spec = decode(row.spec)
         due_at = next_due(spec, row.due_at, now)
-        move = DropAlarm(row.id) if due_at is None else PutAlarm(replace(row, due_at=due_at))
+        move = DropAlarm(row.id) if due_at is None else PutAlarm(row._replace(due_at=due_at))
         if is_missed(spec, row.due_at, now) or (spec.get("missed") != "each" and _still_runs(live, row)):
             await live.commit(move)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ..core.errors import Abandoned
@@ -63,4 +62,4 @@ async def _replaced(live: Live, row: FiberRow, question: dict[str, Any]) -> tupl
 
 
 def _go_on(live: Live, row: FiberRow) -> None:
-    live.host.recover(live, replace(row, parked=None, host=None))
+    live.host.recover(live, row._replace(parked=None, host=None))

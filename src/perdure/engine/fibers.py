@@ -203,6 +203,10 @@ class Fiber:
         self._wrote_ops = True
         await self._live.insist(*writes)
 
+    async def commit_late(self, *writes: Write) -> None:
+        """Commit what became known after the fiber's end. It never reopens it."""
+        await self._live.insist(*writes)
+
     def progress(self) -> tuple[Write, ...]:
         """The write that belongs to progress, if attempts were being counted."""
         self.proved.set()
@@ -211,13 +215,16 @@ class Fiber:
         self._stalled = 0
         return (Progress(self.id),)
 
+    def may_have_recorded(self, place: Place) -> bool:
+        """False if the ledger certainly holds nothing at `place`: no need to look."""
+        return not self._fresh or (place.scope, place.step) in self._rows
+
     async def recorded(self, place: Place) -> OpRow | None:
         """What the ledger holds at `place`, read a stretch at a time."""
         at = (place.scope, place.step)
-        if self._fresh or at in self._rows:
-            return self._rows.get(at)
-        if place.step >= self._read_to.get(place.scope, 0):
-            rows = await self.ledger.ops_from(self.id, place.scope, place.step, OPS_PER_READ)
+        if at not in self._rows and not self._fresh and place.step >= self._read_to.get(place.scope, 0):
+            read = self.ledger.ops_from
+            rows = await self.patiently(read, self.id, place.scope, place.step, OPS_PER_READ)
             self._rows.update({(row.scope, row.step): row for row in rows})
             whole = len(rows) < OPS_PER_READ
             self._read_to[place.scope] = 1 << 62 if whole else rows[-1].step + 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 from ..core.errors import Diverged, Fenced, NotFound, StoreUnavailable, Uncertain
@@ -69,7 +68,7 @@ def start(
 def take_over(live: Live, row: FiberRow, name: str, body: Body, shape: type[Any] | None) -> Running[Any]:
     """Go on with a cut fiber's row under a new body; its first commit says so."""
     opened = _opening(live)
-    fiber = _adopt(live, Fiber(live, replace(row, name=name), entered_again=True))
+    fiber = _adopt(live, Fiber(live, row._replace(name=name), entered_again=True))
     live.spawn(_launch_again(live, fiber, body, opened))
     return Running(live, opened, shape)
 
@@ -175,7 +174,7 @@ async def _open(live: Live, row: FiberRow, with_it: tuple[Write, ...], insist: b
 
 async def _withdraw(live: Live, row: FiberRow) -> None:
     """The start was reported as failed: should its commit have landed, its row must go."""
-    await live.insist(CloseFiber(replace(ended(live, row, "cancelled"), key=None)))
+    await live.insist(CloseFiber(ended(live, row, "cancelled")._replace(key=None)))
 
 
 async def _find(live: Live, key: str, opened: Opened) -> str | None:

@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import (
@@ -102,7 +102,7 @@ class Op:
     async def emit(self, chunk: Any) -> None:
         """Once awaited, this piece of the output survives, and may be shown (P2)."""
         data = encode(chunk, "a chunk")
-        row = replace(self.row, chunks=self.row.chunks + 1)
+        row = self.row._replace(chunks=self.row.chunks + 1)
         await self._write(AddChunk(self.row, row.chunks, data), row)
 
     @property
@@ -112,7 +112,7 @@ class Op:
 
     async def _point(self, handle: bytes | None, cursor: bytes | None) -> None:
         await self._write(
-            HoldHandle(self.row, handle, cursor), replace(self.row, handle=handle, cursor=cursor)
+            HoldHandle(self.row, handle, cursor), self.row._replace(handle=handle, cursor=cursor)
         )
 
     async def _write(self, write: Write, row: OpRow) -> None:
@@ -155,7 +155,7 @@ class _Continue:
 
 
 async def _perform_at(fiber: Fiber, ask: Ask, place: Place, partial: list[Any] | None = None) -> Any:
-    found = await fiber.patiently(fiber.recorded, place)
+    found = await fiber.recorded(place) if fiber.may_have_recorded(place) else None
     decided = _decide(found, ask, fiber.now())
     while True:
         if not isinstance(decided, Run):
@@ -267,12 +267,21 @@ async def _call_once(fiber: Fiber, op: Op, call: Callable[..., Any], args: tuple
 
 async def _record(fiber: Fiber, op: Op, outcome: OpOutcome, result: bytes) -> None:
     now = fiber.now()
-    settled = replace(op.row, outcome=outcome, result=result, settled_at=now)
-    if op.opened:
+    settled = op.row._replace(outcome=outcome, result=result, settled_at=now)
+    if fiber.closed:
+        await _settle_late(fiber, op, outcome, result, now)
+    elif op.opened:
         await fiber.commit(SettleOp(op.row, outcome, result, now), *fiber.progress())
     else:
         await fiber.commit(RecordOp(settled), *fiber.progress())
     fiber.remember(settled)
+
+
+async def _settle_late(fiber: Fiber, op: Op, outcome: OpOutcome, result: bytes, now: int) -> None:
+    """The fiber has ended, and left this op in doubt: what is known now settles it."""
+    if op.opened:
+        said = encode({"op": op.id, "kind": op.row.kind, "outcome": outcome}, "an event")
+        await fiber.commit_late(SettleOp(op.row, outcome, result, now), Append("op.settled", said, now))
 
 
 async def _cut(fiber: Fiber, op: OpRow, before: list[Any]) -> _Continue:
@@ -303,13 +312,13 @@ async def _doubt(fiber: Fiber, ask: Ask, op: OpRow) -> Any:
             return revive(data, ask.shape)
         if isinstance(answer, DidNotHappen):
             return await _run(
-                fiber, ask, Place(op.fiber, op.scope, op.step), replace(op, outcome=None), None, []
+                fiber, ask, Place(op.fiber, op.scope, op.step), op._replace(outcome=None), None, []
             )
     doubt = Uncertain(op.id, op.kind)
     if op.outcome != "doubt":
         body = encode({"op": op.id, "kind": op.kind, "fiber": op.fiber, "message": str(doubt)}, "an event")
         await fiber.commit(SettleOp(op, "doubt", None, None), Append("op.doubt", body, fiber.now()))
-        fiber.remember(replace(op, outcome="doubt"))
+        fiber.remember(op._replace(outcome="doubt"))
         log.warning("fiber %s: %s", fiber.label, doubt)
     raise doubt
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import Exhausted, Fenced, PerdureError, Unrecovered
@@ -128,8 +128,7 @@ class Recovery:
                 await asyncio.shield(host.store.suspect(host.id, None))
 
     async def _enter(self, live: Live, cut: FiberRow) -> None:
-        row = replace(
-            cut,
+        row = cut._replace(
             host=live.lease.host,
             epoch=live.lease.epoch,
             attempted_at=live.host.store.now(),
@@ -176,7 +175,7 @@ class Recovery:
         except Exception as error:
             log.warning("the hook of fiber %s (%s) failed", row.name, row.id, exc_info=error)
             if not taking.done:
-                self.recover(live, replace(row, host="its hook failed"))
+                self.recover(live, row._replace(host="its hook failed"))
             return
         finally:
             _TAKING_OVER.reset(token)

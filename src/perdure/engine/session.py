@@ -110,6 +110,13 @@ class Session(Generic[A]):
     async def fibers(self) -> list[FiberRow]:
         return await self._host.store.fibers(self.id)
 
+    async def fiber(self, fiber: str) -> FiberRow | EndedRow:
+        """One fiber: its open row, or what became of it."""
+        found = await self._host.store.fiber(fiber) or await self._host.store.ended_fiber(fiber)
+        if found is None or found.session != self.id:
+            raise NotFound(f"(fiber {fiber})")
+        return found
+
     async def ended(self, limit: int = 100) -> list[EndedRow]:
         return await self._host.store.ended(self.id, limit=limit)
 

@@ -11,6 +11,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ..core.errors import Conflict, Fenced, PerdureError, StoreUnavailable
@@ -23,6 +24,8 @@ T_co = TypeVar("T_co", covariant=True)
 Row = tuple[Any, ...]
 
 MOST_PER_GROUP = 512
+LAST = "~"
+"""What belongs to no session comes after everything that does."""
 
 
 class ConnectionLost(Exception):
@@ -31,6 +34,13 @@ class ConnectionLost(Exception):
 
 class Rejected(Exception):
     """The database refused a statement; the transaction must be rolled back."""
+
+    culprit: int = 0
+    """Which unit of the transaction it was; their number if that is not known."""
+
+
+class Contended(Rejected):
+    """The transaction was given up for the sake of another one; it may be tried again."""
 
 
 class Connection(Protocol):
@@ -52,10 +62,15 @@ class Connection(Protocol):
 class Unit(Protocol[T_co]):
     """One atomic piece of work. It refuses before its first write, or not at all."""
 
+    @property
+    def session(self) -> str:
+        """What it locks. Everybody locks in the same order, so that nobody waits in a circle."""
+        ...
+
     def apply(self, connection: Connection) -> T_co: ...
 
     def undo(self) -> None:
-        """The transaction did not land, as far as we know: forget what `apply` concluded."""
+        """The transaction did not land: forget what `apply` concluded in it."""
         ...
 
     def unsure(self) -> None:
@@ -66,10 +81,11 @@ class Unit(Protocol[T_co]):
 class Task(Generic[T]):
     """A unit that may be applied twice without harm."""
 
-    __slots__ = ("_work",)
+    __slots__ = ("_work", "session")
 
-    def __init__(self, work: Callable[[Connection], T]) -> None:
+    def __init__(self, work: Callable[[Connection], T], session: str = LAST) -> None:
         self._work = work
+        self.session = session
 
     def apply(self, connection: Connection) -> T:
         return self._work(connection)
@@ -82,16 +98,25 @@ class Task(Generic[T]):
 
 
 class Commit:
-    """The writes of one lease. Applied at most once, however often it is tried."""
+    """The writes of one lease. Applied at most once, however often it is tried.
 
-    __slots__ = ("landed", "lease", "seq", "tried_at", "writes")
+    `tried_at` is the revision it was last tried on, or None while it is certainly not in the
+    store. After an unknown outcome it is in the lease's limbo, until the revision tells.
+    """
+
+    __slots__ = ("events", "landed", "lease", "seq", "tried_at", "writes")
 
     def __init__(self, lease: Lease, writes: tuple[Write, ...]) -> None:
         self.lease = lease
         self.writes = writes
-        self.tried_at = -1
+        self.events = [write for write in writes if isinstance(write, Append)]
+        self.tried_at: int | None = None
         self.landed = False
         self.seq = 0
+
+    @property
+    def session(self) -> str:
+        return self.lease.session
 
     def apply(self, connection: Connection) -> int:
         lease = self.lease
@@ -99,12 +124,11 @@ class Commit:
             settle_limbo(lease, connection)
         if self.landed:
             return self.seq
-        events = [write for write in self.writes if isinstance(write, Append)]
         fence = {
             "session": lease.session,
             "epoch": lease.epoch,
             "revision": lease.revision,
-            "events": len(events),
+            "events": len(self.events),
         }
         passed = connection.run("fence", fence)
         if not passed:
@@ -115,7 +139,7 @@ class Commit:
             for query, params in statements(lease.session, write):
                 connection.run(query, params)
         self.seq = cast("int", passed[0][0])
-        for seq, event in enumerate(events, start=self.seq - len(events) + 1):
+        for seq, event in enumerate(self.events, start=self.seq - len(self.events) + 1):
             body = {
                 "session": lease.session,
                 "seq": seq,
@@ -127,13 +151,18 @@ class Commit:
         return self.seq
 
     def undo(self) -> None:
-        if self.tried_at >= 0:
-            self.lease.revision = min(self.lease.revision, self.tried_at)
-            self.tried_at = -1
+        if self._open:
+            self.lease.revision = min(self.lease.revision, cast("int", self.tried_at))
+            self.tried_at = None
 
     def unsure(self) -> None:
-        if self.tried_at >= 0 and self not in self.lease.limbo:
+        if self._open:
             self.lease.limbo.append(self)
+
+    @property
+    def _open(self) -> bool:
+        """Whether it was tried in the transaction that is going on."""
+        return self.tried_at is not None and not self.landed and self not in self.lease.limbo
 
 
 def settle_limbo(lease: Lease, connection: Connection) -> None:
@@ -141,24 +170,66 @@ def settle_limbo(lease: Lease, connection: Connection) -> None:
     found = connection.run("standing", {"session": lease.session})
     if not found or found[0][0] != lease.epoch:
         raise Fenced
-    _, revision, seq = found[0]
-    for one in cast("list[Commit]", lease.limbo):
-        one.landed = one.tried_at < revision
-        one.seq = seq
+    _, lease.revision, seq = found[0]
+    for one in reversed(cast("list[Commit]", lease.limbo)):
+        one.landed = cast("int", one.tried_at) < lease.revision
+        if one.landed:
+            one.seq = seq
+            seq -= len(one.events)
+        else:
+            one.tried_at = None
     lease.limbo.clear()
-    lease.revision = revision
 
 
-class _Waiting(Generic[T]):
+Answer = tuple[Any, BaseException | None]
+
+
+class _Waiting(Protocol):
+    """A unit in the queue, and whom to tell."""
+
+    unit: Unit[Any]
+    loop: asyncio.AbstractEventLoop | None
+
+    def resolve(self, value: Any, error: BaseException | None) -> None: ...
+
+
+class _Awaited(Generic[T]):
+    """Somebody in an event loop waits for it."""
+
     __slots__ = ("future", "loop", "unit")
 
     def __init__(self, unit: Unit[T], loop: asyncio.AbstractEventLoop) -> None:
         self.unit = unit
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop | None = loop
         self.future: asyncio.Future[T] = loop.create_future()
 
+    def resolve(self, value: T, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(value)
+        else:
+            self.future.set_exception(error)
 
-Outcome = tuple[_Waiting[Any], Any, BaseException | None]
+
+class _Blocked(Generic[T]):
+    """A thread stands still for it."""
+
+    __slots__ = ("done", "error", "loop", "unit", "value")
+
+    def __init__(self, unit: Unit[T]) -> None:
+        self.unit = unit
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.done = threading.Event()
+        self.value: T | None = None
+        self.error: BaseException | None = None
+
+    def resolve(self, value: T, error: BaseException | None) -> None:
+        self.value, self.error = value, error
+        self.done.set()
+
+
+Outcome = tuple[_Waiting, Any, BaseException | None]
 
 
 class Group:
@@ -169,16 +240,17 @@ class Group:
         self._inline = inline
         self._broken = False
         self._lock = threading.Lock()
-        self._waiting: deque[_Waiting[Any]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._turn_of: asyncio.AbstractEventLoop | None = None
         self._called = threading.Semaphore(0)
+        self._starting = threading.Lock()
         self._writer: threading.Thread | None = None
         self._closed = False
 
     def submit(self, unit: Unit[T]) -> asyncio.Future[T]:
         """Queue a unit now; the future is done when its group has been flushed."""
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(unit, loop)
+        waiting = _Awaited(unit, loop)
         if self._closed:
             waiting.future.set_exception(StoreUnavailable("(it is closed)"))
             return waiting.future
@@ -190,18 +262,26 @@ class Group:
 
     def run_now(self, unit: Unit[T]) -> T:
         """Apply a unit after all that wait before it, and block until it is flushed."""
-        with self._lock:
-            self._deliver(self._flush(self._next()))
-            value, error = self._outcomes([unit])[0]
-        if error is not None:
-            raise error
-        return cast("T", value)
+        blocked = _Blocked(unit)
+        self._waiting.append(blocked)
+        if self._lock.acquire(blocking=False):
+            try:
+                while not blocked.done.is_set():
+                    _deliver(self._flush())
+            finally:
+                self._lock.release()
+        else:
+            self._call_writer()
+            blocked.done.wait()
+        if blocked.error is not None:
+            raise blocked.error
+        return cast("T", blocked.value)
 
     def close(self) -> None:
-        """Flush what waits, and end the writer thread."""
+        """Flush what waits, and end the writer thread. Whatever comes later is refused."""
         with self._lock:
             while self._waiting:
-                self._deliver(self._flush(self._next()))
+                _deliver(self._flush())
             self._closed = True
         if self._writer is not None:
             self._called.release()
@@ -212,7 +292,7 @@ class Group:
         self._turn_of = None
         if self._inline and len(self._waiting) == 1 and self._lock.acquire(blocking=False):
             try:
-                outcomes = self._flush(self._next())
+                outcomes = self._flush()
             finally:
                 self._lock.release()
             _resolve(outcomes)
@@ -220,50 +300,72 @@ class Group:
             self._call_writer()
 
     def _call_writer(self) -> None:
-        if self._writer is None:
-            self._writer = threading.Thread(target=self._write, name="perdure-writer", daemon=True)
-            self._writer.start()
+        with self._starting:
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write, name="perdure-writer", daemon=True)
+                self._writer.start()
         self._called.release()
 
     def _write(self) -> None:
         while True:
             self._called.acquire()
-            with self._lock:
-                while self._waiting:
-                    self._deliver(self._flush(self._next()))
-                if self._closed:
-                    return
+            while self._waiting:
+                with self._lock:
+                    _deliver(self._flush())
+            if self._closed:
+                return
 
-    def _next(self) -> list[_Waiting[Any]]:
-        taken: list[_Waiting[Any]] = []
-        while self._waiting and len(taken) < MOST_PER_GROUP:
+    def _flush(self) -> list[Outcome]:
+        """Apply the next group, each session's units in the order of their arrival."""
+        group: list[_Waiting] = []
+        while self._waiting and len(group) < MOST_PER_GROUP:
             one = self._waiting.popleft()
-            if not one.loop.is_closed():
-                taken.append(one)
-        return taken
-
-    def _flush(self, group: list[_Waiting[Any]]) -> list[Outcome]:
-        answers = self._outcomes([one.unit for one in group]) if group else []
+            if one.loop is None or not one.loop.is_closed():
+                group.append(one)
+        if len(group) > 1:
+            group.sort(key=_session)
+        try:
+            answers = self._answers([one.unit for one in group])
+        except BaseException:
+            _deliver([(one, None, self._unavailable(one.unit, "(it was interrupted)")) for one in group])
+            raise
         return [(one, value, error) for one, (value, error) in zip(group, answers, strict=True)]
 
-    def _outcomes(self, units: list[Unit[Any]]) -> list[tuple[Any, BaseException | None]]:
-        """What became of each unit. The connection is whole before anything is written."""
-        try:
-            if self._broken:
-                self._reopen()
+    def _answers(self, units: list[Unit[Any]]) -> list[Answer]:
+        """What became of each unit: in one transaction, or apart from those that are refused."""
+        answers: list[Answer] = []
+        parts = [units] if units else []
+        while parts:
+            part = parts.pop(0)
             try:
-                return self._transact(units)
-            except ConnectionLost:
-                self._reopen()
-                return self._transact(units)
-        except Rejected as refusal:
-            if len(units) == 1:
-                return [(None, Conflict(f"({refusal})"))]
-            return [answer for unit in units for answer in self._outcomes([unit])]
-        except ConnectionLost as lost:
-            return [(None, self._unavailable(unit, f"({lost})")) for unit in units]
-        except StoreUnavailable as full:
-            return [(None, self._unavailable(unit, full.detail)) for unit in units]
+                answers += self._attempt(part)
+            except Rejected as refusal:
+                if len(part) == 1:
+                    answers.append((None, self._refused(part[0], refusal)))
+                else:
+                    parts[:0] = _without(part, refusal.culprit)
+            except ConnectionLost as lost:
+                answers += [(None, self._unavailable(unit, f"({lost})")) for unit in part]
+            except StoreUnavailable as full:
+                answers += [(None, self._unavailable(unit, full.detail)) for unit in part]
+        return answers
+
+    def _attempt(self, units: list[Unit[Any]]) -> list[Answer]:
+        """One transaction, tried a second time if the connection breaks."""
+        if self._closed:
+            raise StoreUnavailable("(it is closed)")
+        if self._broken:
+            self._reopen()
+        try:
+            return self._transact(units)
+        except ConnectionLost:
+            self._reopen()
+            return self._transact(units)
+
+    def _refused(self, unit: Unit[Any], refusal: Rejected) -> PerdureError:
+        if isinstance(refusal, Contended):
+            return self._unavailable(unit, f"({refusal})")
+        return Conflict(f"({refusal})")
 
     def _unavailable(self, unit: Unit[Any], detail: str) -> StoreUnavailable:
         error = StoreUnavailable(detail)
@@ -271,65 +373,87 @@ class Group:
         return error
 
     def _reopen(self) -> None:
+        """The connection is whole before anything is written."""
         self._broken = True
-        self.connection.reopen()
-        self._broken = False
-
-    def _transact(self, units: list[Unit[Any]]) -> list[tuple[Any, BaseException | None]]:
-        """All units in one transaction; on any failure none of them, or nobody knows."""
-        connection = self.connection
-        answers: list[tuple[Any, BaseException | None]] = []
         try:
-            connection.begin()
-            for unit in units:
-                try:
-                    answers.append((unit.apply(connection), None))
-                except (Fenced, PerdureError) as refused:
-                    if isinstance(refused, StoreUnavailable):
-                        raise
-                    answers.append((None, refused))
-            connection.commit()
-        except ConnectionLost:
-            self._broken = True
-            _withdraw(units, unsure=True)
-            raise
-        except (Rejected, StoreUnavailable):
-            self._roll_back(units)
+            self.connection.reopen()
+        except (ConnectionLost, StoreUnavailable):
             raise
         except Exception as unexpected:
+            raise StoreUnavailable(f"({unexpected!r})") from unexpected
+        self._broken = False
+
+    def _transact(self, units: list[Unit[Any]]) -> list[Answer]:
+        """All units in one transaction; on any failure none of them, or nobody knows."""
+        answers: list[Answer] = []
+        try:
+            self.connection.begin()
+            for unit in units:
+                answers.append(_applied(unit, self.connection))
+            self.connection.commit()
+        except StoreUnavailable:
             self._roll_back(units)
-            raise Rejected(repr(unexpected)) from unexpected
+            raise
+        except ConnectionLost:
+            self._lose(units)
+            raise
+        except Exception as failure:
+            self._roll_back(units)
+            refusal = failure if isinstance(failure, Rejected) else Rejected(repr(failure))
+            refusal.culprit = len(answers)
+            raise refusal from failure
+        except BaseException:
+            self._lose(units)
+            raise
         return answers
 
     def _roll_back(self, units: list[Unit[Any]]) -> None:
-        _withdraw(units, unsure=False)
-        try:
-            self.connection.rollback()
-        except ConnectionLost:
-            self._broken = True
-
-    def _deliver(self, outcomes: list[Outcome]) -> None:
-        loops = {one.loop for one, _, _ in outcomes}
-        for loop in loops:
-            mine = outcomes if len(loops) == 1 else [one for one in outcomes if one[0].loop is loop]
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_resolve, mine)
-
-
-def _withdraw(units: list[Unit[Any]], *, unsure: bool) -> None:
-    if unsure:
-        for unit in units:
-            unit.unsure()
-    else:
         for unit in reversed(units):
             unit.undo()
+        try:
+            self.connection.rollback()
+        except (ConnectionLost, Rejected, StoreUnavailable):
+            self._broken = True
+
+    def _lose(self, units: list[Unit[Any]]) -> None:
+        self._broken = True
+        for unit in units:
+            unit.unsure()
+
+
+def _applied(unit: Unit[Any], connection: Connection) -> Answer:
+    try:
+        return unit.apply(connection), None
+    except (Fenced, PerdureError) as refused:
+        if isinstance(refused, StoreUnavailable):
+            raise
+        return None, refused
+
+
+def _without(units: list[Unit[Any]], culprit: int) -> list[list[Unit[Any]]]:
+    """The units before the refused one, that one, and those after it; all apart if it is not known."""
+    if culprit >= len(units):
+        return [[unit] for unit in units]
+    return [part for part in (units[:culprit], [units[culprit]], units[culprit + 1 :]) if part]
+
+
+def _session(waiting: _Waiting) -> str:
+    return waiting.unit.session
+
+
+def _deliver(outcomes: list[Outcome]) -> None:
+    """Tell everybody, from any thread: each in its own event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop | None, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_loop.setdefault(outcome[0].loop, []).append(outcome)
+    for loop, mine in by_loop.items():
+        if loop is None:
+            _resolve(mine)
+            continue
+        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(_resolve, mine)
 
 
 def _resolve(outcomes: list[Outcome]) -> None:
     for waiting, value, error in outcomes:
-        if waiting.future.done():
-            continue
-        if error is None:
-            waiting.future.set_result(value)
-        else:
-            waiting.future.set_exception(error)
+        waiting.resolve(value, error)

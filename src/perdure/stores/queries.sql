@@ -109,7 +109,7 @@ SELECT min(due_at) FROM alarms WHERE due_at > :after;
 INSERT INTO fibers (id, session, name, kind, version, args, key, host, epoch, steps, stash,
                     attempt, stalled, attempted_at, started_at, parked)
 VALUES (:id, :session, :name, :kind, :version, :args, :key, :host, :epoch, :steps, :stash,
-        :attempt, :stalled, :attempted_at, :started_at, NULL);
+        :attempt, :stalled, :attempted_at, :started_at, :parked);
 
 -- name: enter_fiber
 -- The attempt is committed before the fiber is entered again.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any, assert_never
 
-from ..core.facts import AlarmRow, EndedRow, FiberRow, OpRow
+from ..core.facts import OpRow
 from ..core.writes import (
     AddChunk,
     Append,
@@ -30,18 +29,8 @@ from ..core.writes import (
     Write,
 )
 
-Statement = tuple[str, Mapping[str, Any]]
-
-
-def _columns(row: type) -> tuple[str, ...]:
-    return tuple(one.name for one in fields(row))
-
-
-_COLUMNS = {row: _columns(row) for row in (FiberRow, EndedRow, OpRow, AlarmRow)}
-
-
-def values(row: FiberRow | EndedRow | OpRow | AlarmRow) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in _COLUMNS[type(row)]}
+Statement = tuple[str, Mapping[str, Any] | tuple[Any, ...]]
+"""A named query and its parameters: by name, or a row whose fields stand in the query's order."""
 
 
 def place(op: OpRow) -> dict[str, Any]:
@@ -52,20 +41,20 @@ def statements(session: str, write: Write) -> Iterator[Statement]:
     """The statements of one write. Events are numbered by the commit, so `Append` is not here."""
     match write:
         case RecordOp(op) | OpenOp(op):
-            yield "put_op", values(op)
+            yield "put_op", op
         case SettleOp(op, outcome, result, settled_at):
             yield "settle_op", {**place(op), "outcome": outcome, "result": result, "settled_at": settled_at}
         case Stash(fiber, data, steps):
             yield "stash", {"fiber": fiber, "data": data, "steps": steps}
         case OpenFiber(fiber):
-            yield "open_fiber", values(fiber)
+            yield "open_fiber", fiber
         case CloseFiber(ended, may_have_open_ops):
             yield "close_fiber", {"fiber": ended.id}
-            yield "keep_ended", values(ended)
+            yield "keep_ended", ended
             if may_have_open_ops:
                 yield "settle_open_ops", {"fiber": ended.id, "now": ended.ended_at}
         case EnterFiber(fiber):
-            yield "enter_fiber", values(fiber)
+            yield "enter_fiber", fiber._asdict()
         case Progress(fiber):
             yield "progress", {"fiber": fiber}
         case ParkFiber(fiber, question):
@@ -81,7 +70,7 @@ def statements(session: str, write: Write) -> Iterator[Statement]:
             yield "forget_op", place(op)
             yield "forget_chunks", {"op": op.id}
         case PutAlarm(alarm):
-            yield "put_alarm", values(alarm)
+            yield "put_alarm", alarm
         case DropAlarm(alarm):
             yield "drop_alarm", {"id": alarm, "session": session}
         case PutState(value, version):
