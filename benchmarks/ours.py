@@ -11,7 +11,6 @@ import gc
 import resource
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
@@ -35,7 +34,7 @@ from benchmarks.measure import (
     ticks,
 )
 from perdure import Agent, Fiber, Runtime, __version__, fiber
-from perdure.core.facts import Effect
+from perdure.core.facts import Effect, OpRow
 from perdure.core.identity import Place, op_id
 from perdure.core.writes import Append, HandOver, RecordOp, Stash
 from perdure.stores import open_store
@@ -211,7 +210,8 @@ async def record_ops(params: Params, agent: type[Long], count: int) -> None:
         held = await store.take(agent.__name__, "one", host="filling", hold=0)
         (row,) = held.fibers
         (first, *_) = await store.ops_from(row.id, "", 0, 1)
-        rows = (replace(first, id=op_id(Place(row.id, "", n)), step=n) for n in range(2, count))
+        like_it = {name: getattr(first, name) for name in OpRow.__annotations__}
+        rows = (OpRow(**{**like_it, "id": op_id(Place(row.id, "", n)), "step": n}) for n in range(2, count))
         steps_before_last = b'{"":%d}' % (count - 1)
         await store.commit(
             held.lease, *map(RecordOp, rows), Stash(row.id, b'"filled"', steps_before_last), HandOver()

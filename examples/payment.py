@@ -41,7 +41,7 @@ async def main(store: str) -> None:
         (doubt,) = await session.doubts()
         print(f"the customer was charged {len(CHARGED)} time(s)")
         await session.resolve(doubt.id, happened=True, result="no. 4711")
-        print(await session.wait(await running.started()))
+        print(await session.wait(running.id))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ async def start(request: Request) -> JSONResponse:
     """The topic is the key: a second request joins the first one's work."""
     topic = request.path_params["topic"]
     running = await request.state.rt.session(Reports, "all").start_once(topic, Reports.write, topic)
-    return JSONResponse({"fiber": await running.started(), "new": await running.accepted()}, 202)
+    return JSONResponse({"fiber": running.id, "new": await running.accepted()}, 202)
 
 
 async def result(request: Request) -> JSONResponse:

@@ -51,7 +51,7 @@ def perdure(capsys: pytest.CaptureFixture[str]) -> Perdure:
 async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
     """Return when the condition holds; fail if that takes ten seconds."""
     async with asyncio.timeout(10):
-        while not await condition():  # noqa: ASYNC110 - the store has no event to wait for
+        while not await condition():
             await asyncio.sleep(0.01)
 
 
@@ -97,7 +97,11 @@ class World:
 
     async def doubtful(self, key: str = "ada") -> str:
         """A fiber that waits because its op is in doubt; returns the fiber's id."""
-        running = await self.shop(key).start(Shop.buy, "book")
+        return await self.doubtful_in(self.shop(key))
+
+    @staticmethod
+    async def doubtful_in(shop: Session[Shop]) -> str:
+        running = await shop.start(Shop.buy, "book")
         with pytest.raises(Interrupted):
             await running
         return await running.started()

@@ -9,6 +9,7 @@ import pytest
 
 from perdure import FiberCancelled, FiberFailed, Runtime
 from perdure.cli import run
+from perdure.cli.inputs import Refused, ask
 from tests.cli.conftest import Perdure, Shop, World, eventually, perdure_process
 
 
@@ -105,7 +106,6 @@ async def test_without_a_host_it_waits_in_the_inbox_for_the_next(left: World, pe
     shown = await perdure("show", "Shop/ada", "-s", str(left.path))
     assert "INBOX" in shown.out
     async with Runtime(f"sqlite:///{left.path}", agents=[Shop]) as rt:
-        await eventually(rt.session(Shop, "ada").ended)
         assert await rt.session(Shop, "ada").wait(fiber) == "book: 9"
 
 
@@ -128,6 +128,14 @@ async def test_what_no_longer_fits_is_refused_with_the_reason(left: World, perdu
         await eventually(lambda: nothing_left(rt))
     events = (await perdure("show", "Shop/ada", "-s", str(left.path), "--json")).json["events"]
     assert [one["type"] for one in events[-2:]] == ["op.resolved", "input.refused"]
+
+
+async def test_a_refusal_is_an_error_with_the_hosts_reason(world: World) -> None:
+    await world.doubtful()
+    session = await world.rt.store.session(world.shop().id)
+    assert session is not None
+    with pytest.raises(Refused, match="no op nope is in doubt"):
+        await ask(world.rt.store, session, "resolve", {"op": "nope", "happened": True}, wait=10)
 
 
 # --- bad input

@@ -114,8 +114,7 @@ async def insisted(commit: asyncio.Future[int]) -> int:
         try:
             return await commit
         except StoreUnavailable as away:
-            assert away.again is not None
-            commit = asyncio.ensure_future(away.again())
+            commit = asyncio.ensure_future(away.again() if away.again is not None else commit)
 
 
 async def given_up(desk: Desk, lease: Lease, second: Fault) -> StoreUnavailable:

@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,11 @@ RUNNABLE = ("python", "sh")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `expected` is the `text` block that follows it: what it prints."""
+    """A fenced block. `expected` is the `text` block that follows it: what it prints.
+
+    A `python` block that starts with `# name.py` is saved under that name; if a `sh` block follows
+    it directly, that one runs it.
+    """
 
     page: str
     line: int
@@ -31,6 +36,12 @@ class Block:
     code: str
     not_run: str | None
     expected: str | None = None
+    only_saved: bool = False
+
+    @property
+    def file(self) -> str:
+        named = re.match(r"# (\w+\.py)\n", self.code)
+        return named[1] if named else f"block_{self.line}.py"
 
     @property
     def name(self) -> str:
@@ -41,11 +52,13 @@ def blocks(page: str) -> list[Block]:
     """The `python` and `sh` blocks of a page, in order."""
     found = _fenced(page)
     runnable: list[Block] = []
-    for one, following in zip(found, [*found[1:], None], strict=True):
-        if one.language in RUNNABLE:
-            prints = following is not None and following.language == "text"
-            expected = following.code if prints and following is not None else None
-            runnable.append(Block(one.page, one.line, one.language, one.code, one.not_run, expected))
+    for one, following in pairwise([*found, None]):
+        if one is None or one.language not in RUNNABLE:
+            continue
+        after = following.language if following is not None else ""
+        expected = following.code if following is not None and after == "text" else None
+        only_saved = one.language == "python" and one.code.startswith(f"# {one.file}") and after == "sh"
+        runnable.append(replace(one, expected=expected, only_saved=only_saved))
     return runnable
 
 
@@ -70,8 +83,12 @@ def _fenced(page: str) -> list[Block]:
 
 def run(block: Block, folder: Path, environment: Mapping[str, str]) -> str:
     """Run a block in `folder` and return what it printed. Fails if the block does."""
+    if block.language == "python":
+        (folder / block.file).write_text(block.code, encoding="utf-8")
+    if block.only_saved:
+        return ""
     done = subprocess.run(
-        _command(block, folder),
+        _command(block),
         cwd=folder,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment},
         capture_output=True,
@@ -82,14 +99,12 @@ def run(block: Block, folder: Path, environment: Mapping[str, str]) -> str:
     return done.stdout
 
 
-def _command(block: Block, folder: Path) -> list[str]:
+def _command(block: Block) -> list[str]:
     if block.language == "sh":
         return ["bash", "-euo", "pipefail", "-c", block.code]
-    file = folder / f"block_{block.line}.py"
-    file.write_text(block.code, encoding="utf-8")
     if "def test_" in block.code:
-        return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
-    return [sys.executable, "-W", "error", str(file)]
+        return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", block.file]
+    return [sys.executable, "-W", "error", block.file]
 
 
 def same_output(printed: str, expected: str) -> bool:

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import PAGES, ROOT, blocks, run, same_output
+from tests.docs.test_readme import NOTEBOOK, PROGRAM
 
-README_PROGRAM = 0
+IN_TEST_README = (PROGRAM, NOTEBOOK)
+"""Blocks that are run in another way there."""
+
 MOST_NOT_RUN = 4
 
 
@@ -17,9 +20,9 @@ MOST_NOT_RUN = 4
 def test_the_blocks_of_a_page_run_in_order(page: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """One folder per page: a later block finds what an earlier one left."""
     environment: dict[str, str] = {}
-    for number, block in enumerate(blocks(page)):
-        if block.not_run or (page == "README.md" and number == README_PROGRAM):
-            continue  # the first program of the README has a test of its own
+    for block in blocks(page):
+        if block.not_run or block in IN_TEST_README:
+            continue
         if "DATABASE_URL" in block.code and not environment:
             environment["DATABASE_URL"] = request.getfixturevalue("pg_database")
         printed = run(block, tmp_path, environment)

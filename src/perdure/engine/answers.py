@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.errors import Abandoned
+from ..core.errors import Abandoned, NotFound
 from ..core.facts import FiberRow, OpRow
 from ..core.writes import Append, ForgetOp, SettleOp, UnparkFiber, Write
 from . import lifecycle
@@ -15,10 +15,41 @@ ANSWERS = ("retry", "continue", "abandon")
 
 
 async def resolve(
-    live: Live, op: OpRow, *, happened: bool, result: Any, with_it: tuple[Write, ...] = ()
+    live: Live, op: str, *, happened: bool, result: Any, with_it: tuple[Write, ...] = ()
 ) -> None:
     """Settle a doubt: it happened, with this result, or it did not, and its place is free again.
-    A fiber that waits for it goes on."""
+    A fiber that waits for it goes on. `NotFound` if the op is not in doubt (any more)."""
+    async with live.answering:
+        found = await live.host.store.open_op(op)
+        if found is None or found.session != live.id or found.outcome != "doubt":
+            raise NotFound(f"(no op {op} is in doubt in this session)")
+        await _settle(live, found, happened, result, with_it)
+
+
+async def answer(live: Live, fiber: str, said: str, with_it: tuple[Write, ...] = ()) -> None:
+    """Answer a fiber that waits. `NotFound` if it does not wait (any more).
+
+    `retry` runs again what is in doubt or was changed; `continue` takes it as happened, or lets
+    the code's new op stand in place of the recorded one; `abandon` ends the fiber.
+    """
+    async with live.answering:
+        row = await live.host.store.fiber(fiber)
+        if row is None or row.session != live.id or row.parked is None:
+            raise NotFound(f"(no fiber {fiber} waits for an answer in this session)")
+        question = decode(row.parked)
+        op = await live.host.store.open_op(question["op"]) if question.get("op") else None
+        if said == "abandon":
+            why = f"{Abandoned.__name__}: {Abandoned.__doc__} ({question['message']})"
+            await lifecycle.close(live, row, lifecycle.ended(live, row, "failed", error=why), *with_it)
+        elif op is not None:
+            await _settle(live, op, said == "continue", None, with_it)
+        else:
+            replaced = await _replaced(live, row, question) if said == "continue" else ()
+            await live.insist(UnparkFiber(row.id), *replaced, *with_it)
+            _go_on(live, row)
+
+
+async def _settle(live: Live, op: OpRow, happened: bool, result: Any, with_it: tuple[Write, ...]) -> None:
     now = live.host.store.now()
     settled = SettleOp(op, "done", encode(result, "the result of an op"), now) if happened else ForgetOp(op)
     said = encode({"op": op.id, "kind": op.kind, "happened": happened}, "an event")
@@ -27,25 +58,6 @@ async def resolve(
     unpark = (UnparkFiber(op.fiber),) if waits else ()
     await live.insist(settled, Append("op.resolved", said, now), *unpark, *with_it)
     if row is not None and waits:
-        _go_on(live, row)
-
-
-async def answer(live: Live, row: FiberRow, said: str, with_it: tuple[Write, ...] = ()) -> None:
-    """Answer a fiber that waits.
-
-    `retry` runs again what is in doubt or was changed; `continue` takes it as happened, or lets
-    the code's new op stand in place of the recorded one; `abandon` ends the fiber.
-    """
-    question = decode(row.parked)
-    op = await live.host.store.open_op(question["op"]) if question.get("op") else None
-    if said == "abandon":
-        why = f"{Abandoned.__name__}: {Abandoned.__doc__} ({question['message']})"
-        await lifecycle.close(live, row, lifecycle.ended(live, row, "failed", error=why), *with_it)
-    elif op is not None:
-        await resolve(live, op, happened=said == "continue", result=None, with_it=with_it)
-    else:
-        replaced = await _replaced(live, row, question) if said == "continue" else ()
-        await live.insist(UnparkFiber(row.id), *replaced, *with_it)
         _go_on(live, row)
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from ..core.errors import BadInput, FiberClosed, NoFiber, StoreUnavailable
+from ..core.errors import AmbiguousStep, BadInput, FiberClosed, NoFiber, StoreUnavailable
 from ..core.facts import Effect, FiberRow, OpRow
 from ..core.identity import Place
 from ..core.names import check_name
@@ -31,15 +31,20 @@ log = logging.getLogger("perdure")
 OPS_PER_READ = 256
 EFFECTS = ("read", "keyed", "once")
 
-_CURRENT: ContextVar[Fiber] = ContextVar("perdure_fiber")
+_CURRENT: ContextVar[Fiber | None] = ContextVar("perdure_fiber", default=None)
 
 
 def current_fiber() -> Fiber:
     """The fiber that this task runs in. Raises `NoFiber` outside one."""
-    try:
-        return _CURRENT.get()
-    except LookupError:
-        raise NoFiber from None
+    fiber = _CURRENT.get()
+    if fiber is None:
+        raise NoFiber
+    return fiber
+
+
+def leave_fiber() -> None:
+    """Methods and hooks are in no fiber, also when a fiber called or woke their session."""
+    _CURRENT.set(None)
 
 
 class Fiber:
@@ -50,6 +55,7 @@ class Fiber:
         self.row = row
         self.scopes = Scopes(decode(row.steps))
         self.in_flight: set[Op] = set()
+        self.doubted: set[str] = set()
         self.proved = asyncio.Event()
         self.closed = False
         self.stopping = False
@@ -58,6 +64,7 @@ class Fiber:
         self._wrote_ops = entered_again
         self._stalled = row.stalled
         self._stash = row.stash
+        self._stash_steps = row.steps
         self._stashes = 0
         self._rows: dict[tuple[str, int], OpRow] = {}
         self._read_to: dict[str, int] = {}
@@ -133,7 +140,7 @@ class Fiber:
             unknown=unknown,
             shape=returns if returns is not None and hasattr(returns, "model_validate_json") else None,
         )
-        self._check_open()
+        self.check_open()
         return await perform(self, ask)
 
     async def gather(self, *branches: Coroutine[Any, Any, T]) -> list[T]:
@@ -143,7 +150,12 @@ class Fiber:
         A branch is never cut in mid-op because another one failed.
         """
         scope = self.scopes.here()
-        step = self.scopes.begin(scope)
+        try:
+            step = self.scopes.begin(scope)
+        except AmbiguousStep:
+            for branch in branches:
+                branch.close()
+            raise
 
         async def within(number: int, branch: Coroutine[Any, Any, T]) -> T:
             with self.scopes.branch(scope, step, number):
@@ -192,9 +204,10 @@ class Fiber:
 
     async def may_act(self) -> None:
         """Return only while this host certainly owns the session."""
-        self._check_open()
+        self.check_open()
         if not self._live.host.tenure.in_force:
             await self._live.assure()
+            self.check_open()
 
     async def commit(self, *writes: Write) -> None:
         """Commit, and wait for a store that is away: what happened must not be forgotten."""
@@ -206,6 +219,11 @@ class Fiber:
     async def commit_late(self, *writes: Write) -> None:
         """Commit what became known after the fiber's end. It never reopens it."""
         await self._live.insist(*writes)
+
+    @property
+    def never_called(self) -> list[OpRow]:
+        """The ops whose intent is committed, or is being committed, and that provably did not start."""
+        return [op.row for op in self.in_flight if not op.called]
 
     def progress(self) -> tuple[Write, ...]:
         """The write that belongs to progress, if attempts were being counted."""
@@ -242,22 +260,22 @@ class Fiber:
         return number == self._stashes
 
     def restash(self) -> Awaitable[object]:
+        """Write the newest stash again, with the step counters of its own time."""
         assert self._stash is not None
-        return self._live.insist(Stash(self.id, self._stash, self._steps()))
+        assert self._stash_steps is not None
+        return self._live.insist(Stash(self.id, self._stash, self._stash_steps))
 
     def _stash_writes(self, data: Any) -> tuple[Write, ...]:
-        self._check_open()
+        self.check_open()
         encoded = encode(data, "a stash")
-        steps = self._steps()
+        steps = encode(self.scopes.counters(), "the step counters of a fiber")
         progress = self.progress() if encoded != self._stash else ()
-        self._stash = encoded
+        self._stash, self._stash_steps = encoded, steps
         self._stashes += 1
         return (Stash(self.id, encoded, steps), *progress)
 
-    def _steps(self) -> bytes:
-        return encode(self.scopes.counters(), "the step counters of a fiber")
-
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise if the fiber may not begin anything new."""
         if self.stopping:
             raise asyncio.CancelledError
         if self.closed:

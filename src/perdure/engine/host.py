@@ -8,8 +8,8 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from ..core.errors import (
     Draining,
@@ -25,7 +25,7 @@ from ..core.identity import session_id
 from ..ports import Clock, Store
 from . import alarms, inbox
 from .agent import Agent, BoundFiber, FiberMethod
-from .fibers import Fiber
+from .fibers import Fiber, leave_fiber
 from .lifecycle import Body
 from .live import Live
 from .outcomes import Outcomes
@@ -39,6 +39,8 @@ log = logging.getLogger("perdure")
 
 PRUNE_EVERY = 60.0
 
+T = TypeVar("T")
+
 
 def new_id(prefix: str) -> str:
     return prefix + secrets.token_hex(12)
@@ -46,6 +48,11 @@ def new_id(prefix: str) -> str:
 
 async def _value(returned: Any) -> Any:
     return await returned if inspect.isawaitable(returned) else returned
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class Host:
@@ -146,6 +153,7 @@ class Host:
         return await asyncio.shield(waking)
 
     async def _wake(self, agent: type[Agent], key: str, session: str) -> Live:
+        leave_fiber()
         while (unwinding := self._unwinding.get(session)) is not None:
             await asyncio.shield(unwinding)
         taken = await self._take(agent.__name__, key)
@@ -179,27 +187,35 @@ class Host:
     # --- calling
 
     async def call(self, agent: type[Agent], key: str, method: str, args: Any, kwargs: Any) -> Any:
-        """Run a method of the session, in its turn. The caller may go away; the method goes on."""
+        """Run a method of the session, in its turn."""
         live = await self.wake(agent, key)
         target: Any = getattr(live.agent, method, None)
         if method.startswith("_") or not callable(target):
             raise NotFound(f"({agent.__name__} has no method {method!r})")
         if isinstance(target, BoundFiber):
             return await live.agent.fiber_method(method).start(live.agent, None, *args, **kwargs)
+        return await self.act(live, self._in_turn(live, target, args, kwargs))
+
+    async def act(self, live: Live, work: Coroutine[Any, Any, T]) -> T:
+        """Do what a caller asks of a session. The caller may go away; the work goes on."""
         live.calls += 1
-        task: asyncio.Task[Any] = live.spawn(self._in_turn(live, target, args, kwargs))
+        task = live.spawn(work)
+        task.add_done_callback(live.called)
         try:
             return await asyncio.shield(task)
         except Fenced:
             raise OwnedElsewhere(f"({live.label} was taken over during the call)") from None
+        except asyncio.CancelledError:
+            if not task.cancelled() or _being_cancelled():
+                raise
+            if self.draining:
+                raise Draining(f"({live.label} goes on at the next host)") from None
+            raise OwnedElsewhere(f"({live.label} was taken over during the call)") from None
 
     async def _in_turn(self, live: Live, target: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        try:
-            async with live.turnstile.turn():
-                return await _value(target(*args, **kwargs))
-        finally:
-            live.calls -= 1
-            live.touch()
+        leave_fiber()
+        async with live.turnstile.turn():
+            return await _value(target(*args, **kwargs))
 
     def alarm_body(self, live: Live, method: str, args: bytes) -> Body:
         """What an alarm does: call the method in its turn, within the alarm's fiber."""
@@ -364,6 +380,7 @@ class Host:
         """Cancel what can be taken up elsewhere; let a `once` op finish while there is time."""
         for fiber in live.fibers.values():
             fiber.stopping = True
+        never_called = [op for fiber in live.fibers.values() for op in fiber.never_called]
         while live.fibers and self.clock.monotonic() < deadline and not self._hurried.is_set():
             for fiber in list(live.fibers.values()):
                 if fiber.task is not None and all(op.safe_to_cut for op in fiber.in_flight):
@@ -371,6 +388,6 @@ class Host:
             await self.clock.sleep(0.01)
         try:
             if not live.lost:
-                await live.hand_over()
+                await live.hand_over(*never_called)
         except (Fenced, StoreUnavailable) as failed:
             log.warning("session %s could not be handed over: %s", live.label, failed)

@@ -32,15 +32,10 @@ async def _take(live: Live, row: InputRow, body: dict[str, Any]) -> None:
     taken = TakeInput(row.id)
     match row.kind:
         case "resolve":
-            op = await live.host.store.open_op(body["op"])
-            if op is None or op.outcome != "doubt":
-                raise NotFound(f"(no op {body['op']} is in doubt)")
-            await resolve(live, op, happened=body["happened"], result=body.get("result"), with_it=(taken,))
+            happened, result = body["happened"], body.get("result")
+            await resolve(live, body["op"], happened=happened, result=result, with_it=(taken,))
         case "answer":
-            fiber = await live.host.store.fiber(body["fiber"])
-            if fiber is None or fiber.parked is None:
-                raise NotFound(f"(fiber {body['fiber']} waits for no answer)")
-            await answer(live, fiber, body["answer"], with_it=(taken,))
+            await answer(live, body["fiber"], body["answer"], with_it=(taken,))
         case "cancel":
             if not await cancel(live, body["fiber"], taken):
                 raise NotFound(f"(fiber {body['fiber']} has ended)")

@@ -13,7 +13,7 @@ from ..core.writes import Append, CloseFiber, EnterFiber, OpenFiber, ParkFiber, 
 from .fibers import Fiber, Running
 from .live import Live
 from .turnstile import leave_all_turns
-from .values import encode
+from .values import encode, in_words
 
 log = logging.getLogger("perdure")
 
@@ -78,11 +78,16 @@ def enter(live: Live, row: FiberRow, body: Body) -> None:
     live.spawn(_run(live, _adopt(live, Fiber(live, row, entered_again=True)), body))
 
 
-async def park(live: Live, row: FiberRow, question: dict[str, Any]) -> None:
-    """The fiber waits for an answer; this uses no attempts."""
-    event = encode({"fiber": row.id, "name": row.name, **question}, "an event")
-    waiting = ParkFiber(row.id, encode(question, "a question"))
-    await live.insist(waiting, Append("fiber.interrupted", event, live.host.store.now()))
+async def park(live: Live, row: FiberRow, question: dict[str, Any], *, doubted: bool = False) -> None:
+    """The fiber waits for an answer; this uses no attempts. If it asks about an op that was in doubt,
+    and the answer came first, it goes on."""
+    async with live.answering:
+        if doubted and not await _in_doubt(live, question["op"]):
+            await _go_on(live, row.id)
+            return
+        event = encode({"fiber": row.id, "name": row.name, **question}, "an event")
+        waiting = ParkFiber(row.id, encode(question, "a question"))
+        await live.insist(waiting, Append("fiber.interrupted", event, live.host.store.now()))
     log.warning("fiber %s (%s) waits for an answer: %s", row.name, row.id, question["message"])
     live.host.parked(row.id, question)
 
@@ -92,8 +97,8 @@ async def close(
 ) -> None:
     """End a fiber from outside its body: the row leaves first, then its task."""
     fiber = live.fibers.get(row.id)
-    never_called = [] if fiber is None else [one for one in fiber.in_flight if not one.called]
-    cancelled = [SettleOp(one.row, "cancelled", None, ended.ended_at) for one in never_called]
+    never_called = [] if fiber is None else fiber.never_called
+    cancelled = [SettleOp(one, "cancelled", None, ended.ended_at) for one in never_called]
     if fiber is not None:
         fiber.closed = True
     await live.insist(*cancelled, CloseFiber(ended), *more)
@@ -209,7 +214,7 @@ async def _run(live: Live, fiber: Fiber, body: Body) -> None:
             await live.insist(CloseFiber(became, fiber.wrote_ops))
             live.host.finished(became, cause)
     except (Uncertain, Diverged) as question:
-        await park(live, fiber.row, _question(question))
+        await park(live, fiber.row, _question(question), doubted=question.op_id in fiber.doubted)
     except Fenced:
         return
     finally:
@@ -228,7 +233,7 @@ async def _outcome(live: Live, fiber: Fiber, body: Body) -> tuple[EndedRow | Non
     except (Uncertain, Diverged):
         raise
     except Exception as error:
-        failed = ended(live, fiber.row, "failed", error=f"{type(error).__name__}: {error}")
+        failed = ended(live, fiber.row, "failed", error=in_words(error))
         log.warning("fiber %s failed: %s", fiber.label, failed.error, exc_info=error)
         return failed, error
 
@@ -242,6 +247,17 @@ def _question(question: Uncertain | Diverged) -> dict[str, Any]:
     if isinstance(question, Diverged):
         asked["scope"], asked["step"] = question.place
     return asked
+
+
+async def _in_doubt(live: Live, op: str) -> bool:
+    found = await live.patiently(live.host.store.open_op, op)
+    return found is not None and found.outcome == "doubt"
+
+
+async def _go_on(live: Live, fiber: str) -> None:
+    row = await live.patiently(live.host.store.fiber, fiber)
+    if row is not None:
+        live.host.recover(live, row._replace(host=None))
 
 
 def _opening(live: Live) -> Opened:

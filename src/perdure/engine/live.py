@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..core.errors import Fenced, StoreUnavailable
-from ..core.facts import AlarmRow, Taken
-from ..core.writes import DropAlarm, HandOver, OpenOp, PutAlarm, PutState, SettleOp, Write
+from ..core.facts import AlarmRow, OpRow, Taken
+from ..core.writes import DropAlarm, ForgetOp, HandOver, OpenOp, PutAlarm, PutState, SettleOp, Write
 from .topics import Message
 from .turnstile import Turnstile
 from .values import decode, encode
@@ -35,6 +35,7 @@ class Live:
         "_keepalives",
         "_unsettled",
         "agent",
+        "answering",
         "calls",
         "checked_at",
         "fibers",
@@ -63,6 +64,7 @@ class Live:
         self.state_version: int = taken.state_version
         self.turnstile = Turnstile(taken.session.id)
         self.tending = asyncio.Lock()
+        self.answering = asyncio.Lock()
         self.fibers: dict[str, Fiber] = {}
         self.pending: set[str] = set()
         self.starting: dict[str, asyncio.Future[tuple[str, bool]]] = {}
@@ -221,6 +223,11 @@ class Live:
 
     # --- tasks
 
+    def called(self, _: asyncio.Task[Any]) -> None:
+        """A call from outside has ended."""
+        self.calls -= 1
+        self.touch()
+
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run `work` for as long as the session is here."""
         task = asyncio.get_running_loop().create_task(work)
@@ -238,10 +245,11 @@ class Live:
             task.cancel()
         return tasks
 
-    async def hand_over(self) -> None:
-        """Stop, and then give the session up, so that any host may go on with it at once."""
+    async def hand_over(self, *never_called: OpRow) -> None:
+        """Stop, and then give the session up, so that any host may go on with it at once. What
+        provably did not start is no doubt there."""
         await asyncio.gather(*self.stop(), return_exceptions=True)
-        await self.host.store.commit(self.lease, HandOver())
+        await self.host.store.commit(self.lease, *map(ForgetOp, never_called), HandOver())
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..core.errors import (
     BadInput,
@@ -21,9 +21,21 @@ from ..core.errors import (
 )
 from ..core.facts import Effect, OpOutcome, OpRow
 from ..core.identity import Place, keyed_place, op_id
-from ..core.verdict import Cut, Divergence, Doubt, Reattach, Replay, Run, Verdict, other_asked, same, verdict
+from ..core.verdict import (
+    Cut,
+    Divergence,
+    Doubt,
+    Reattach,
+    Replay,
+    Run,
+    Verdict,
+    key_lives,
+    other_asked,
+    same,
+    verdict,
+)
 from ..core.writes import AddChunk, Append, ForgetOp, HoldHandle, OpenOp, RecordOp, SettleOp, Write
-from .values import decode, encode, revive, shape_of
+from .values import decode, encode, in_words, revive, shape_of
 
 if TYPE_CHECKING:
     from .fibers import Fiber
@@ -83,7 +95,7 @@ class Op:
         self._fiber = fiber
         self.row = row
         self.opened = opened
-        self.called = False
+        self.called = opened
         self.verifiable = verifiable
 
     @property
@@ -107,8 +119,9 @@ class Op:
 
     @property
     def safe_to_cut(self) -> bool:
-        """Whether a new owner will know what to do with it: follow, repeat, or ask."""
-        return self.row.effect != "once" or self.row.handle is not None or self.verifiable
+        """Whether a new owner will know what to do with it: begin, follow, repeat, or ask."""
+        followed = self.row.handle is not None or self.verifiable
+        return not self.called or self.row.effect != "once" or followed
 
     async def _point(self, handle: bytes | None, cursor: bytes | None) -> None:
         await self._write(
@@ -133,7 +146,8 @@ def current_op() -> Op:
 async def perform(fiber: Fiber, ask: Ask) -> Any:
     """The result of the op: of this call, of an earlier one, or the doubt about it."""
     if ask.key is not None:
-        return await _perform_at(fiber, ask, keyed_place(fiber.id, ask.key))
+        with fiber.scopes.key(ask.key):
+            return await _perform_at(fiber, ask, keyed_place(fiber.id, ask.key))
     partial: list[Any] = []
     while True:
         scope = fiber.scopes.here()
@@ -159,7 +173,7 @@ async def _perform_at(fiber: Fiber, ask: Ask, place: Place, partial: list[Any] |
     decided = _decide(found, ask, fiber.now())
     while True:
         if not isinstance(decided, Run):
-            log.info("op %s of fiber %s: %s", ask.kind, fiber.label, _in_words(decided))
+            log.info("op %s of fiber %s: %s", ask.kind, fiber.label, _said(decided))
         match decided:
             case Run(op):
                 return await _run(fiber, ask, place, op, found, partial or [])
@@ -190,17 +204,29 @@ async def _run(
 ) -> Any:
     row = again or _row(fiber, ask, place)
     op = Op(fiber, row, opened=again is not None, verifiable=ask.verify is not None)
-    if again is None:
-        forget = (ForgetOp(replaced),) if replaced is not None and replaced.chunks else ()
-        if ask.effect != "read" or row.handle is not None:
-            await fiber.commit(*forget, OpenOp(row))
-            op.opened = True
-    await fiber.may_act()
+    if again is None and (ask.effect != "read" or row.handle is not None):
+        await _intend(fiber, op, replaced)
+    else:
+        await fiber.may_act()
     call = ask.call
     args = ask.args
     if partial and ask.resume is not None:
         call, args = ask.resume, (partial,)
     return await _settle(fiber, ask, op, call, args)
+
+
+async def _intend(fiber: Fiber, op: Op, replaced: OpRow | None) -> None:
+    """Commit the intent (P5). From here until it is called, the op has provably not started."""
+    fiber.check_open()
+    fiber.in_flight.add(op)
+    try:
+        forget = (ForgetOp(replaced),) if replaced is not None and replaced.chunks else ()
+        await fiber.commit(*forget, OpenOp(op.row))
+        op.opened = True
+        await fiber.may_act()
+    except BaseException:
+        fiber.in_flight.discard(op)
+        raise
 
 
 async def _follow(fiber: Fiber, ask: Ask, row: OpRow) -> Any:
@@ -222,16 +248,12 @@ async def _settle(fiber: Fiber, ask: Ask, op: Op, call: Callable[..., Any], args
             raise
         await _record(fiber, op, "failed", encode(f"it executed, but: {unstorable}", "an error"))
         raise
-    except Uncertain:
-        return await _doubt(fiber, ask, op.row)
     except Exception as error:
         if ask.effect == "read":
             raise
-        if isinstance(error, ask.unknown):
-            return await _doubt(fiber, ask, op.row)
-        said = f"{type(error).__name__}: {error}"
-        await _record(fiber, op, "failed", encode(said[:10_000], "an error"))
-        raise OpFailed(op.id, ask.kind, said) from error
+        if isinstance(error, (Uncertain, *ask.unknown)):
+            return await _doubt(fiber, ask, op.row, error)
+        return await _fail(fiber, op, error)
     await _record(fiber, op, "done", data)
     shape = ask.shape or (shape_of(ask.call) if hasattr(value, "model_dump") else None)
     return revive(data, shape)
@@ -250,7 +272,11 @@ async def _call(fiber: Fiber, ask: Ask, op: Op, call: Callable[..., Any], args: 
         except ask.unknown:
             if (pause := next(pauses, None)) is None:
                 raise
+        # A key that the other side may have forgotten by then protects from nothing.
+        if not key_lives(op.row, fiber.now() + int(pause * 1000)):
+            raise Uncertain(op.id, ask.kind)
         await fiber.sleep(pause)
+        await fiber.may_act()
 
 
 async def _call_once(fiber: Fiber, op: Op, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -262,7 +288,15 @@ async def _call_once(fiber: Fiber, op: Op, call: Callable[..., Any], args: tuple
         return await value if inspect.isawaitable(value) else value
     finally:
         fiber.in_flight.discard(op)
+        if op.opened:
+            fiber.remember(op.row)
         _CURRENT.reset(token)
+
+
+async def _fail(fiber: Fiber, op: Op, error: Exception) -> NoReturn:
+    said = in_words(error)
+    await _record(fiber, op, "failed", encode(said, "an error"))
+    raise OpFailed(op.id, op.row.kind, said) from error
 
 
 async def _record(fiber: Fiber, op: Op, outcome: OpOutcome, result: bytes) -> None:
@@ -302,14 +336,19 @@ def _replay(op: OpRow, ask: Ask, before: list[Any]) -> Any:
             return revive(op.result, ask.shape or shape_of(ask.call))
 
 
-async def _doubt(fiber: Fiber, ask: Ask, op: OpRow) -> Any:
-    """Ask `verify`; without an answer the doubt is recorded, and raised as a value (P7)."""
+async def _doubt(fiber: Fiber, ask: Ask, op: OpRow, error: Exception | None = None) -> Any:
+    """Ask `verify`; without an answer the doubt is recorded, and raised as a value (P7).
+
+    What did not happen is run; or, if our own call has just ended with `error`, has failed.
+    """
     if ask.verify is not None:
         answer = await _verified(fiber, ask)
         if isinstance(answer, Happened):
             data = encode(answer.result, f"the result of {ask.kind}")
             await _record(fiber, Op(fiber, op, opened=True, verifiable=True), "done", data)
-            return revive(data, ask.shape)
+            return revive(data, ask.shape or shape_of(ask.call))
+        if isinstance(answer, DidNotHappen) and error is not None:
+            return await _fail(fiber, Op(fiber, op, opened=True, verifiable=True), error)
         if isinstance(answer, DidNotHappen):
             return await _run(
                 fiber, ask, Place(op.fiber, op.scope, op.step), op._replace(outcome=None), None, []
@@ -320,6 +359,7 @@ async def _doubt(fiber: Fiber, ask: Ask, op: OpRow) -> Any:
         await fiber.commit(SettleOp(op, "doubt", None, None), Append("op.doubt", body, fiber.now()))
         fiber.remember(op._replace(outcome="doubt"))
         log.warning("fiber %s: %s", fiber.label, doubt)
+    fiber.doubted.add(op.id)
     raise doubt
 
 
@@ -355,7 +395,7 @@ def _row(fiber: Fiber, ask: Ask, place: Place) -> OpRow:
     )
 
 
-def _in_words(decided: Verdict) -> str:
+def _said(decided: Verdict) -> str:
     match decided:
         case Replay():
             return "it was settled before, its result is replayed"

@@ -13,8 +13,10 @@ from ..core.facts import FiberRow
 from ..core.recovery import Enter, GiveUp, plan
 from ..core.writes import Append, EnterFiber
 from . import lifecycle
+from .fibers import leave_fiber
 from .lifecycle import Body
 from .live import Live
+from .turnstile import leave_all_turns
 from .values import decode, encode
 
 if TYPE_CHECKING:
@@ -99,6 +101,8 @@ class Recovery:
 
     async def _carry_out(self, live: Live, decided: Enter | GiveUp) -> None:
         row = decided.fiber
+        leave_fiber()
+        leave_all_turns()
         try:
             if isinstance(decided, GiveUp):
                 await self._give_up(live, row, Exhausted(f"({decided.why})"))

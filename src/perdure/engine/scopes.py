@@ -28,12 +28,13 @@ class Scope:
 class Scopes:
     """All scopes of one fiber, counting on from where its stash left them."""
 
-    __slots__ = ("_open", "_steps", "root")
+    __slots__ = ("_keys", "_open", "_steps", "root")
 
     def __init__(self, steps: dict[str, int] | None = None) -> None:
         self._steps = dict(steps or {})
         self.root = Scope(ROOT, None, self._steps.get(ROOT, 0))
         self._open: set[Scope] = set()
+        self._keys: set[str] = set()
 
     def here(self) -> Scope:
         """The scope of the running task."""
@@ -50,6 +51,17 @@ class Scopes:
     def finish(self, scope: Scope) -> None:
         scope.step += 1
         scope.busy = False
+
+    @contextmanager
+    def key(self, key: str) -> Generator[None]:
+        """The place of an op with an explicit key: taken by one task at a time."""
+        if key in self._keys:
+            raise AmbiguousStep(f"(the op with the key {key!r} is being performed)")
+        self._keys.add(key)
+        try:
+            yield
+        finally:
+            self._keys.discard(key)
 
     @contextmanager
     def child(self, name: str) -> Generator[Scope]:

@@ -69,7 +69,7 @@ class Session(Generic[A]):
     async def cancel(self, fiber: str) -> bool:
         """Cancelled stays cancelled. False if it had ended already."""
         live = await self._host.wake(self._agent, self.key)
-        return await cancel(live, fiber)
+        return await self._host.act(live, cancel(live, fiber))
 
     async def resolve(self, op: str, *, happened: bool, result: Any = None) -> None:
         """Settle an op that is in doubt. A fiber that waits for it goes on."""
@@ -77,7 +77,7 @@ class Session(Generic[A]):
         if found is None or found.session != self.id or found.outcome != "doubt":
             raise NotFound(f"(no op {op} is in doubt in this session)")
         live = await self._host.wake(self._agent, self.key)
-        await resolve(live, found, happened=happened, result=result)
+        await self._host.act(live, resolve(live, op, happened=happened, result=result))
 
     async def answer(self, fiber: str, said: str) -> None:
         """Answer a fiber that waits: `retry`, `continue` or `abandon`."""
@@ -87,15 +87,16 @@ class Session(Generic[A]):
         if row is None or row.session != self.id or row.parked is None:
             raise NotFound(f"(no fiber {fiber} waits for an answer in this session)")
         live = await self._host.wake(self._agent, self.key)
-        await answer(live, row, said)
+        await self._host.act(live, answer(live, fiber, said))
 
     async def run_alarm(self, alarm: str) -> Running[Any]:
         """Fire an alarm by hand."""
         live = await self._host.wake(self._agent, self.key)
-        return await alarms.run_by_hand(live, alarm)
+        return await self._host.act(live, alarms.run_by_hand(live, alarm))
 
     async def cancel_alarm(self, alarm: str) -> bool:
-        return await alarms.cancel(await self._host.wake(self._agent, self.key), alarm)
+        live = await self._host.wake(self._agent, self.key)
+        return await self._host.act(live, alarms.cancel(live, alarm))
 
     def subscribe(self) -> AbstractContextManager[Subscription]:
         """Hear state changes and broadcasts, also while the session is evicted and woken."""

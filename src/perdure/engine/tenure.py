@@ -15,6 +15,7 @@ from .settings import Settings
 log = logging.getLogger("perdure")
 
 TICK = 0.25
+TRY_AGAIN = 1.0
 
 
 class Tenure:
@@ -73,14 +74,15 @@ class Tenure:
                 self._warned = True
                 log.warning("the event loop has not run for %.1f s; it is at:\n%s", stalled, self._where())
             if now - renewed >= self._settings.lease_lives / 3 and stalled < self._settings.loop_stalls:
-                renewed = now
-                self._try_to_renew()
+                renewed = now if self._renewed() else now - self._settings.lease_lives / 3 + TRY_AGAIN
 
-    def _try_to_renew(self) -> None:
+    def _renewed(self) -> bool:
         try:
             self.renew()
+            return True
         except PerdureError as error:
             log.warning("the lease of this host could not be renewed: %s", error)
+            return False
 
     def _where(self) -> str:
         frame = sys._current_frames().get(self._loop_thread)  # pyright: ignore[reportPrivateUsage]

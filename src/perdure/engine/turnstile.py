@@ -9,7 +9,50 @@ from contextvars import ContextVar
 
 from ..core.errors import Reentrant
 
-_HELD: ContextVar[tuple[Turnstile, ...]] = ContextVar("perdure_turns", default=())
+_HELD: ContextVar[tuple[Turn, ...]] = ContextVar("perdure_turns", default=())
+
+
+class Turn:
+    """One passage. Its method may wait for fibers in several tasks: others pass from its first
+    wait on, until its last one is over."""
+
+    __slots__ = ("_holds", "_lock", "_returning", "_waits", "over", "turnstile")
+
+    def __init__(self, turnstile: Turnstile, lock: asyncio.Lock) -> None:
+        self.turnstile = turnstile
+        self.over = False
+        self._lock = lock
+        self._holds = True
+        self._waits = 0
+        self._returning: asyncio.Task[None] | None = None
+
+    def end(self) -> None:
+        self.over = True
+        self._let_others_pass()
+
+    def wait(self) -> None:
+        self._waits += 1
+        self._let_others_pass()
+
+    async def go_on(self) -> None:
+        """One wait is over. Returns when it is this passage's turn again, also if cancelled."""
+        self._waits -= 1
+        if self._waits or self.over:
+            return
+        self._returning = self._returning or asyncio.create_task(self._return())
+        await _to_its_end(self._returning)
+
+    def _let_others_pass(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._lock.release()
+
+    async def _return(self) -> None:
+        await self._lock.acquire()
+        self._returning = None
+        self._holds = True
+        if self._waits or self.over:
+            self._let_others_pass()
 
 
 class Turnstile:
@@ -28,31 +71,48 @@ class Turnstile:
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
         held = _HELD.get()
-        if self in held:
+        if any(one.turnstile is self and not one.over for one in held):
             raise Reentrant(f"(session {self.session})")
-        async with self._lock:
-            token = _HELD.set((*held, self))
-            try:
-                yield
-            finally:
-                _HELD.reset(token)
+        await self._lock.acquire()
+        mine = Turn(self, self._lock)
+        token = _HELD.set((*held, mine))
+        try:
+            yield
+        finally:
+            _HELD.reset(token)
+            mine.end()
 
     @asynccontextmanager
     async def released(self) -> AsyncGenerator[None]:
         """Let others pass while this task waits, if it holds the turn at all."""
         held = _HELD.get()
-        if self not in held:
+        mine = next((one for one in held if one.turnstile is self and not one.over), None)
+        if mine is None:
             yield
             return
-        token = _HELD.set(tuple(one for one in held if one is not self))
-        self._lock.release()
+        token = _HELD.set(tuple(one for one in held if one is not mine))
+        mine.wait()
         try:
             yield
         finally:
-            await self._lock.acquire()
-            _HELD.reset(token)
+            try:
+                await mine.go_on()
+            finally:
+                _HELD.reset(token)
 
 
 def leave_all_turns() -> None:
     """A fiber's body runs beside the turns: it holds none."""
     _HELD.set(())
+
+
+async def _to_its_end(task: asyncio.Task[None]) -> None:
+    """Wait for a task that must not be left half done; a cancellation is passed on afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as asked:
+            cancelled = asked
+    if cancelled is not None:
+        raise cancelled

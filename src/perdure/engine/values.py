@@ -14,6 +14,7 @@ import orjson
 from ..core.errors import TooLarge, Unserialisable
 
 LARGEST = 1_000_000
+LONGEST_ERROR = 10_000
 EMPTY_ARGS = b"[]"
 
 _OPTIONS = (
@@ -55,6 +56,12 @@ def shape_of(call: Callable[..., Any]) -> type[Any] | None:
     except (NameError, TypeError, AttributeError):
         return None
     return said if isinstance(said, type) and hasattr(said, "model_validate_json") else None
+
+
+def in_words(error: BaseException) -> str:
+    """The error as a text that every store can keep, whatever it quotes."""
+    said = f"{type(error).__name__}: {error}"[:LONGEST_ERROR]
+    return said.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
 def _plain(value: Any) -> Any:

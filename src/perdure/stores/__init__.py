@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..core.errors import BadStoreUrl
 from ..ports import Clock, Store
 from .clock import SystemClock
@@ -18,7 +20,11 @@ def open_store(url: str, *, clock: Clock | None = None, host: bool = True) -> St
         return SqliteStore(url.removeprefix("sqlite:///"), clock=clock, host=host)
     if url.startswith(("postgresql://", "postgres://")):
         return _postgres(url, clock)
-    raise BadStoreUrl(f"(got {url!r})")
+    raise BadStoreUrl(f"(got {_without_password(url)!r})")
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(?<=password=)[^&]*", "***", re.sub(r"(?<=//)([^:/@]*):.*@", r"\1:***@", url))
 
 
 def _postgres(url: str, clock: Clock | None) -> Store:

@@ -26,7 +26,10 @@ class FileLock:
         os.pwrite(self._file, json.dumps({"pid": os.getpid(), "since": int(time.time())}).encode(), 0)
 
     def release(self) -> None:
-        os.close(self._file)
+        """Free for the next host; a second call does nothing."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 def _holder(content: bytes) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from ..core.errors import Conflict, Fenced, PerdureError, StoreUnavailable
 from ..core.facts import Lease
 from ..core.writes import Append, Write
-from .statements import statements
+from .statements import Params, statements
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -46,7 +46,7 @@ class Contended(Rejected):
 class Connection(Protocol):
     """One database session, used by one thread at a time."""
 
-    def run(self, query: str, params: Any) -> list[Row]: ...
+    def run(self, query: str, params: Params) -> list[Row]: ...
 
     def begin(self) -> None: ...
 

@@ -6,24 +6,36 @@ import re
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from ..core.errors import StoreTooNew
 
 Queries = dict[str, str]
+PARAMETER = re.compile(r"(?<!:):(\w+)")
+
+
+class PostgresQuery(NamedTuple):
+    """A query with the parameters that psycopg takes, and their names in the order of the text."""
+
+    text: bytes
+    names: tuple[str, ...]
 
 
 @cache
 def queries() -> Queries:
     """Query by name, with `:name` parameters as SQLite takes them."""
-    text = files(__name__.rpartition(".")[0]).joinpath("queries.sql").read_text(encoding="utf-8")
-    named = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)[1:]
-    return {name: _statement(body) for name, body in zip(named[::2], named[1::2], strict=True)}
+    return _named("queries.sql")
 
 
 @cache
-def postgres_queries() -> Queries:
-    """The same queries with the parameters that psycopg takes."""
-    return {name: re.sub(r"(?<!:):(\w+)", r"%(\1)s", text) for name, text in queries().items()}
+def postgres_queries() -> dict[str, PostgresQuery]:
+    """The same queries for Postgres, with those that it has for itself."""
+    return {
+        name: PostgresQuery(
+            PARAMETER.sub(r"%(\1)s", text).encode(), tuple(dict.fromkeys(PARAMETER.findall(text)))
+        )
+        for name, text in (_named("queries.sql") | _named("postgres.sql")).items()
+    }
 
 
 @cache
@@ -43,6 +55,12 @@ def migrate(dialect: str, version: int, apply: Callable[[int, str], None]) -> No
         raise StoreTooNew(f"(the store has schema {version}, this code knows {len(steps)})")
     for number, script in enumerate(steps[version:], start=version + 1):
         apply(number, script)
+
+
+def _named(file: str) -> Queries:
+    text = files(__name__.rpartition(".")[0]).joinpath(file).read_text(encoding="utf-8")
+    named = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)[1:]
+    return {name: _statement(body) for name, body in zip(named[::2], named[1::2], strict=True)}
 
 
 def _statement(body: str) -> str:

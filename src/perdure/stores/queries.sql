@@ -55,8 +55,8 @@ UPDATE hosts SET expires_at = 0;
 SELECT max(renewed_at) FROM hosts;
 
 -- name: forget_hosts
--- Dead hosts that nothing refers to.
-DELETE FROM hosts WHERE expires_at <= :now AND id <> :host
+-- Dead hosts that nothing refers to. One that has only fallen silent may still come back and open a fiber.
+DELETE FROM hosts WHERE expires_at <= :before
 AND NOT EXISTS (SELECT 1 FROM fibers WHERE fibers.host = hosts.id);
 
 -- name: suspect
@@ -170,8 +170,9 @@ UPDATE ops SET handle = :handle, cursor = :cursor WHERE fiber = :fiber AND scope
 UPDATE ops SET chunks = :n WHERE fiber = :fiber AND scope = :scope AND step = :step;
 
 -- name: add_chunk
--- Seen is durable (P2): a piece is stored before anyone sees it.
-INSERT INTO chunks (op, n, data) VALUES (:op, :n, :data);
+-- Seen is durable (P2): a piece is stored before anyone sees it. It replaces one of an op that stood here before.
+INSERT INTO chunks (op, n, data) VALUES (:op, :n, :data)
+ON CONFLICT (op, n) DO UPDATE SET data = excluded.data;
 
 -- name: settle_op
 -- Settled once (P6): a settled op is left as it is.
@@ -287,8 +288,8 @@ SELECT id, session, fiber, scope, step, kind, effect, args, handle, cursor, open
 FROM ops WHERE id = :op AND settled_at IS NULL;
 
 -- name: chunks
--- What an op has streamed so far.
-SELECT data FROM chunks WHERE op = :op ORDER BY n;
+-- What an op has streamed so far. Later numbers are left over from an op that it replaced.
+SELECT data FROM chunks WHERE op = :op AND n <= :chunks ORDER BY n;
 
 -- name: alarms
 -- The alarms of a session that a person set.
@@ -302,7 +303,7 @@ FROM alarms WHERE session = :session AND due_at <= :now ORDER BY due_at, id;
 
 -- name: inputs
 -- What waits in the inbox, in the order of its acceptance.
-SELECT id, session, kind, body, at FROM inbox WHERE session = :session ORDER BY at, id;
+SELECT id, session, kind, body, at FROM inbox WHERE session = :session ORDER BY n;
 
 -- name: events
 -- The log after a cursor.

@@ -27,6 +27,8 @@ from .group import Commit, Connection, Group, Row, Task
 R = TypeVar("R")
 
 DUE_PER_SWEEP = 1000
+SILENT_FOR = 24 * 3600 * 1000
+"""Milliseconds after its expiry until the row of a host that did not retire is forgotten."""
 
 
 class SqlStore(ABC):
@@ -49,8 +51,8 @@ class SqlStore(ABC):
     @abstractmethod
     async def close(self) -> None: ...
 
-    def on_change(self, notify: Callable[[], None]) -> None:
-        """Nothing to hear from: the host polls."""
+    @abstractmethod
+    def on_change(self, notify: Callable[[], None]) -> None: ...
 
     # --- writes
 
@@ -61,13 +63,15 @@ class SqlStore(ABC):
         return self.group.run_now(Commit(lease, writes))
 
     async def take(self, agent: str, key: str, *, host: str, hold: int) -> Taken:
-        now = self.now()
         return await self.group.submit(
-            Task(lambda connection: _take(connection, agent, key, host, hold, now))
+            Task(
+                lambda connection: _take(connection, agent, key, host, hold, self.now()),
+                session_id(agent, key),
+            )
         )
 
     async def put_input(self, row: InputRow) -> bool:
-        return await self.group.submit(Task(lambda connection: _put_input(connection, row)))
+        return await self.group.submit(Task(lambda connection: _put_input(connection, row), row.session))
 
     async def suspect(self, host: str, fiber: str | None) -> None:
         params = {"host": host, "fiber": fiber}
@@ -77,8 +81,7 @@ class SqlStore(ABC):
         self.group.run_now(Task(lambda connection: connection.run("retire", {"host": host})))
 
     async def prune(self, limit: int = 100) -> int:
-        now = self.now()
-        return await self.group.submit(Task(lambda connection: _prune(connection, now, limit)))
+        return await self.group.submit(Task(lambda connection: _prune(connection, self.now(), limit)))
 
     # --- what is due
 
@@ -138,7 +141,7 @@ class SqlStore(ABC):
         return await self._one(OpRow, "open_op", op=op)
 
     async def chunks(self, op: OpRow) -> list[bytes]:
-        return [row[0] for row in await self._read("chunks", {"op": op.id})]
+        return [row[0] for row in await self._read("chunks", {"op": op.id, "chunks": op.chunks})]
 
     async def alarms(self, session: str) -> list[AlarmRow]:
         return await self._all(AlarmRow, "alarms", session=session)
@@ -197,5 +200,5 @@ def _prune(connection: Connection, now: int, limit: int) -> int:
     for (fiber,) in expired:
         for query in ("forget_settled_chunks", "forget_settled_ops", "forget_ended"):
             connection.run(query, {"fiber": fiber})
-    connection.run("forget_hosts", {"now": now, "host": ""})
+    connection.run("forget_hosts", {"before": now - SILENT_FOR})
     return len(expired)

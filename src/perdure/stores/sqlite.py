@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from ..core.errors import BadStoreUrl, StoreTooNew, StoreUnavailable
+from ..core.errors import BadStoreUrl, StoreUnavailable
 from ..ports import Clock
 from .clock import SystemClock
 from .filelock import FileLock
 from .group import ConnectionLost, Group, Rejected, Row, Task
-from .queries import migrate, queries
+from .queries import migrate, migrations, queries
 from .sql import SqlStore
+from .statements import Params
 
 MEMORY = ":memory:"
 BUSY_MS = 5_000
@@ -29,7 +30,7 @@ class SqliteConnection:
         self._queries = queries()
         self.raw: Any = self._open()
 
-    def run(self, query: str, params: Mapping[str, Any]) -> list[Row]:
+    def run(self, query: str, params: Params) -> list[Row]:
         try:
             return self.raw.execute(self._queries[query], params).fetchall()
         except apsw.Error as error:
@@ -46,23 +47,33 @@ class SqliteConnection:
             self._plain("ROLLBACK")
 
     def reopen(self) -> None:
-        if self._path != MEMORY:
-            self.raw.close(True)
+        if self._path == MEMORY:
+            self.rollback()
+        else:
+            self.close()
             self.raw = self._open()
 
+    def close(self) -> None:
+        self.raw.close(True)
+
     def migrate(self) -> None:
-        """Bring the schema up to date, each step and its version in one transaction."""
-        if self._version() == 0:
+        """Bring the schema up to date, whole or not at all, whoever else tries that now."""
+        if self._version() >= len(migrations("sqlite")):
+            migrate("sqlite", self._version(), self._apply_migration)
+            return
+        self.begin()
+        try:
             self._plain("CREATE TABLE IF NOT EXISTS perdure_schema (version INTEGER NOT NULL)")
-        migrate("sqlite", self._version(), self._apply_migration)
+            migrate("sqlite", self._version(), self._apply_migration)
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
 
     def _apply_migration(self, number: int, script: str) -> None:
-        with self.raw:
-            if self._version() >= number:
-                return
-            self.raw.execute(script)
-            self.raw.execute("DELETE FROM perdure_schema")
-            self.raw.execute("INSERT INTO perdure_schema VALUES (?)", (number,))
+        self.raw.execute(script)
+        self.raw.execute("DELETE FROM perdure_schema")
+        self.raw.execute("INSERT INTO perdure_schema VALUES (?)", (number,))
 
     def _version(self) -> int:
         try:
@@ -87,13 +98,17 @@ class SqliteConnection:
         try:
             raw: Any = apsw.Connection(self._path)
             raw.set_busy_timeout(BUSY_MS)
-            if self._path != MEMORY:
-                raw.execute("PRAGMA journal_mode = WAL")
+            mode = raw.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
             raw.execute("PRAGMA synchronous = FULL; PRAGMA fullfsync = 1")
         except apsw.NotADBError as error:
             raise BadStoreUrl(f"({self._path} is not an SQLite database)") from error
         except apsw.Error as error:
             raise StoreUnavailable(f"(cannot open {self._path}: {error})") from error
+        if mode != "wal" and self._path != MEMORY:
+            raw.close()
+            raise StoreUnavailable(
+                f"(there can be no write-ahead log beside {self._path}: is it a local disk?)"
+            )
         return raw
 
 
@@ -107,18 +122,18 @@ class SqliteStore(SqlStore):
         in_memory = self.path == MEMORY
         if not in_memory and not Path(self.path).absolute().parent.is_dir():
             raise BadStoreUrl(f"(there is no folder {Path(self.path).absolute().parent})")
-        self._lock = FileLock(f"{self.path}.lock") if host and not in_memory else None
+        self._lock = FileLock(f"{os.path.realpath(self.path)}.lock") if host and not in_memory else None
+        self._connections: list[SqliteConnection] = []
         try:
-            self._writer = SqliteConnection(self.path)
-            self._check_readable(host)
-            self._reader = self._writer if in_memory else SqliteConnection(self.path)
+            self._writer = self._connect()
+            self._prepare()
+            self._reader = self._writer if in_memory else self._connect()
             self.group = Group(self._writer, inline=True)
             self._clock = clock or SystemClock(self._last_renewal())
             if host:
                 self.group.run_now(Task(lambda connection: connection.run("retire_all", {})))
         except BaseException:
-            if self._lock is not None:
-                self._lock.release()
+            self._leave()
             raise
 
     def now(self) -> int:
@@ -129,17 +144,26 @@ class SqliteStore(SqlStore):
         row = {"host": host, "label": label, "now": now, "expires_at": now + lives}
         self.group.run_now(Task(lambda connection: connection.run("renew", row)))
 
+    def on_change(self, notify: Callable[[], None]) -> None:
+        """Nothing to hear from: the host polls."""
+
     async def close(self) -> None:
         self.group.close()
-        self._writer.raw.close()
-        self._reader.raw.close()
-        if self._lock is not None:
-            self._lock.release()
+        self._leave()
 
     async def _read(self, query: str, params: Mapping[str, Any]) -> list[Row]:
+        if self._reader is self._writer:
+            return self.group.run_now(Task(lambda connection: connection.run(query, params)))
         try:
-            if self._reader is self._writer:
-                return self.group.run_now(Task(lambda connection: connection.run(query, params)))
+            return self._reader.run(query, params)
+        except ConnectionLost:
+            return self._read_anew(query, params)
+        except Rejected as error:
+            raise StoreUnavailable(f"({error})") from error
+
+    def _read_anew(self, query: str, params: Mapping[str, Any]) -> list[Row]:
+        try:
+            self._reader.reopen()
             return self._reader.run(query, params)
         except (ConnectionLost, Rejected) as error:
             raise StoreUnavailable(f"({error})") from error
@@ -147,14 +171,21 @@ class SqliteStore(SqlStore):
     def _last_renewal(self) -> int:
         return self._writer.run("last_renewal", {})[0][0] or 0
 
-    def _check_readable(self, host: bool) -> None:
+    def _connect(self) -> SqliteConnection:
+        self._connections.append(SqliteConnection(self.path))
+        return self._connections[-1]
+
+    def _prepare(self) -> None:
         try:
             self._writer.migrate()
-        except apsw.Error as error:
+        except (apsw.Error, ConnectionLost, Rejected) as error:
             raise StoreUnavailable(f"(cannot prepare {self.path}: {error})") from error
-        except StoreTooNew:
-            self._writer.raw.close()
-            raise
+
+    def _leave(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        if self._lock is not None:
+            self._lock.release()
 
 
 def _mapped(error: apsw.Error) -> Exception:

@@ -29,8 +29,10 @@ from ..core.writes import (
     Write,
 )
 
-Statement = tuple[str, Mapping[str, Any] | tuple[Any, ...]]
-"""A named query and its parameters: by name, or a row whose fields stand in the query's order."""
+Params = Mapping[str, Any] | tuple[Any, ...]
+"""The parameters of a named query: by name, or a row whose fields stand in the query's order."""
+
+Statement = tuple[str, Params]
 
 
 def place(op: OpRow) -> dict[str, Any]:

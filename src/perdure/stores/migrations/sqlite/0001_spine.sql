@@ -51,6 +51,7 @@ CREATE TABLE events (
 ) WITHOUT ROWID;
 
 CREATE TABLE inbox (
-    id TEXT PRIMARY KEY, session TEXT NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL, at INTEGER NOT NULL
+    n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, session TEXT NOT NULL, kind TEXT NOT NULL,
+    body BLOB NOT NULL, at INTEGER NOT NULL
 );
-CREATE INDEX inbox_by_session ON inbox (session, at);
+CREATE INDEX inbox_by_session ON inbox (session, n);
