@@ -41,7 +41,7 @@ from perdure.stores import open_store
 
 WAKES_AT_ONCE = 200
 OPENINGS = 100
-SWEEPS = 200
+SWEEPS = 100
 
 taken: list[float] = []
 executions: Executions | None = None
@@ -93,7 +93,8 @@ def running(params: Params) -> Generator[tuple[asyncio.Runner, Runtime]]:
 def settings(params: Params) -> Results:
     with running(params) as (_, runtime):
         store: Any = runtime.store
-        read_back = [store._writer.raw.execute(query).fetchall()[0][0] for query in READ_BACK]
+        execute = store.group.connection.raw.execute
+        read_back = [execute(query).fetchall()[0][0] for query in READ_BACK]
     return {"version": f"perdure {__version__}", **sqlite_settings(*read_back)}
 
 
@@ -326,9 +327,8 @@ SELECT 'a' || id, id, 'user', 'empty', '[]', '{}', NULL, 9e15, 1 FROM sessions W
 """
 
 
-async def sweep(params: Params, name: str, count: int) -> tuple[int, float]:
-    """Memory and median seconds of a sweep beside that many sessions; every tenth has an alarm set."""
-    store = params.store / name
+async def fill(store: Path, count: int) -> Path:
+    """A store with that many sessions, none of them awake; every tenth has an alarm set for later."""
     store.mkdir()
     async with Runtime(url(store)):
         """Creates the tables."""
@@ -337,27 +337,42 @@ async def sweep(params: Params, name: str, count: int) -> tuple[int, float]:
         database.execute(SLEEPING, (count,))
         database.execute(WAITING)
     database.close()
+    return store
+
+
+async def sweep(runtime: Runtime) -> float:
+    """What a host does again and again: look for what is due, and when to look again."""
+    began = perf_counter()
+    await runtime.host.sweep()
+    await runtime.store.next_due_at()
+    return perf_counter() - began
+
+
+async def resident_beside(store: Path) -> int:
     async with Runtime(url(store), agents=[Worker]) as runtime:
-        seconds: list[float] = []
         for _ in range(SWEEPS):
-            began = perf_counter()
-            await runtime.host.sweep()
-            await runtime.store.next_due_at()
-            seconds.append(perf_counter() - began)
-        return resident(), p50_us(seconds) / 1e6
+            await sweep(runtime)
+        return resident()
+
+
+async def beside_stored(params: Params) -> Results:
+    few = await fill(params.store / "few", min(1_000, params.stored))
+    many = await fill(params.store / "many", params.stored)
+    # What filling and the first opening leave behind in this process is in both numbers.
+    await resident_beside(many)
+    few_bytes, many_bytes = await resident_beside(few), await resident_beside(many)
+    async with Runtime(url(few), agents=[Worker]) as beside_few, Runtime(url(many), agents=[Worker]) as rest:
+        both = [(await sweep(beside_few), await sweep(rest)) for _ in range(SWEEPS)]
+    few_us, many_us = (p50_us(seconds) for seconds in zip(*both, strict=True))
+    return {
+        "bytes_each": max(0, many_bytes - few_bytes) / params.stored,
+        "sweep_ms": many_us / 1e3,
+        "sweep_ratio": many_us / few_us,
+    }
 
 
 def stored(params: Params) -> Results:
-    """The small store comes in the middle: whatever filling the large one left behind is in both."""
-    few = min(1_000, params.stored)
-    asyncio.run(sweep(params, "first", params.stored))
-    few_bytes, few_seconds = asyncio.run(sweep(params, "few", few))
-    many_bytes, many_seconds = asyncio.run(sweep(params, "many", params.stored))
-    return {
-        "bytes_each": max(0, many_bytes - few_bytes) / params.stored,
-        "sweep_ms": many_seconds * 1e3,
-        "sweep_ratio": many_seconds / few_seconds,
-    }
+    return asyncio.run(beside_stored(params))
 
 
 if __name__ == "__main__":

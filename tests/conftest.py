@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from perdure.stores import open_store
 from tests.postgres import PostgresServer
@@ -49,8 +50,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def fresh_postgres(postgres_server: PostgresServer) -> Iterator[Callable[[], Store]]:
-    """Makes a store on an empty database of its own, as often as it is called."""
-    with ExitStack() as databases:
-        postgres_server.start()
-        yield lambda: open_store(databases.enter_context(postgres_server.database()))
+def fresh_postgres(pg_database: str) -> Callable[[], Store]:
+    """Makes an empty store, as often as it is called. The one before it must have been closed."""
+
+    def make() -> Store:
+        with psycopg.connect(pg_database, autocommit=True) as connection:
+            tables = connection.execute(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+            ).fetchall()
+            filled = [sql.Identifier(name) for (name,) in tables if name != "perdure_schema"]
+            if filled:
+                connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(filled)))
+        return open_store(pg_database)
+
+    return make

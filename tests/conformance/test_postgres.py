@@ -378,8 +378,8 @@ async def test_a_server_that_was_away_for_a_moment(
     stores: Stores, postgres_server: PostgresServer, mode: Any
 ):
     store = stores(limits=IMPATIENT)
-    heard: list[float] = []
-    store.on_change(lambda: heard.append(time.monotonic()))
+    heard: list[str] = []
+    store.on_change(lambda: heard.append("something"))
     leases = [await lease(store, f"k{n}") for n in range(10)]
     going_on = True
 
@@ -398,13 +398,13 @@ async def test_a_server_that_was_away_for_a_moment(
         await store.sessions()
     with pytest.raises(StoreUnavailable):
         await asyncio.to_thread(store.renew, "h", "h", 1_000)
+    calls = len(heard)
     await asyncio.to_thread(postgres_server.start)
-    back = time.monotonic()
     going_on = False
     for mine, steps in zip(leases, await asyncio.gather(*working), strict=True):
         assert await insisted(lambda mine=mine: logged(store, mine)) == [f"{n}" for n in range(steps)]
     await asyncio.to_thread(store.renew, "h", "h", 1_000)
-    await until(lambda: heard and heard[-1] > back)
+    await until(lambda: len(heard) > calls)
 
 
 async def test_a_backend_that_was_ended(store: PostgresStore, pg_database: str):
@@ -656,6 +656,7 @@ async def test_a_lease_lives_at_least_as_long_as_its_host_counts(stores: Stores,
         ((before,),) = sql(pg_database, "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)")
         store.renew("h", "h", 1_000)
         ((expires_at,),) = sql(pg_database, "SELECT expires_at FROM hosts WHERE id = 'h'")
+        now = store.now()
         ((after,),) = sql(pg_database, "SELECT extract(epoch FROM clock_timestamp()) * 1000")
         assert expires_at >= before + 1_000
-        assert store.now() <= after
+        assert now <= after

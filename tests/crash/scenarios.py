@@ -133,15 +133,15 @@ def hooked() -> World:
 
 
 def alarmed() -> World:
-    """An alarm that nobody waits for, and the state it leaves."""
+    """A fiber that sets an alarm, the alarm that nobody waits for, and the state it leaves."""
     world = World()
 
     class Alarmed(Agent):
         initial_state = 0
 
-        async def begin(self) -> None:
-            if not self.state and not await self.alarms():
-                await self.schedule(0, self.ring, "bell", key="once")
+        @fiber
+        async def begin(self, f: Fiber) -> None:
+            await self.schedule(0, self.ring, "bell")
 
         async def ring(self, what: str) -> None:
             if self.state == 0:
@@ -149,10 +149,11 @@ def alarmed() -> World:
 
     async def client(rt: Runtime) -> Any:
         session = rt.session(Alarmed, "one")
-        await session.call(Alarmed.begin)
-        while not (ended := await session.ended()):
+        await (await session.start_once("begin", Alarmed.begin))
+        while not (rung := [one for one in await session.ended() if one.name == "alarm:ring"]):
             await asyncio.sleep(0.001)
-        return [ended[0].outcome, await session.state(), await session.alarms(), await session.fibers()]
+        left = [await session.alarms(), await session.fibers()]
+        return [[one.outcome for one in rung], await session.state(), *left]
 
     world.agents, world.client = [Alarmed], client
     return world

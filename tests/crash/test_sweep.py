@@ -25,7 +25,7 @@ RESULTS = {
     "parallel": [["a1", "a2"], ["b1", "b2"]],
     "certain": ["text", 5, "mail", [1, 2], "name"],
     "hooked": 3,
-    "alarmed": ["done", 1, [], []],
+    "alarmed": [["done"], 1, [], []],
     "cancelled": ["cancelled"],
 }
 NO_DOUBT = ("certain", "alarmed", "cancelled")

@@ -32,6 +32,12 @@ class Lives:
         self._open.append(runtime)
         return runtime
 
+    @property
+    def here(self) -> Runtime:
+        """The only host there is."""
+        (runtime,) = self._open
+        return runtime
+
     async def leave(self, runtime: Runtime) -> None:
         """The host ends in order, and hands its sessions over."""
         self._open.remove(runtime)

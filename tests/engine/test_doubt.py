@@ -170,7 +170,7 @@ async def test_a_doubt_waits_through_restarts_and_uses_no_attempts(lives: Lives,
     await interrupted(session, running)
     (before,) = await session.fibers()
     for _ in range(7):
-        (rt,) = lives._open
+        rt = lives.here
         await lives.kill(rt)
         rt = await lives.begin(Payer)
         session = rt.session(Payer, "one")
@@ -228,7 +228,7 @@ async def test_a_doubt_of_another_session_can_not_be_settled_here(lives: Lives) 
     session, running = await cut(lives, Payer.pay)
     await interrupted(session, running)
     (doubt,) = await session.doubts()
-    (rt,) = lives._open
+    rt = lives.here
     other = rt.session(Payer, "two")
     with pytest.raises(NotFound):
         await other.resolve(doubt.id, happened=True)
@@ -253,7 +253,7 @@ async def test_a_doubt_that_was_caught_is_the_same_in_the_next_life(lives: Lives
     session, running = await cut(lives, Payer.pay_or_ask)
     await until(lambda: world.did["tell"])
     await until(lambda: _told(session))
-    (rt,) = lives._open
+    rt = lives.here
     await lives.kill(rt)
     world.open("end")
     rt = await lives.begin(Payer)
@@ -313,9 +313,7 @@ async def test_what_verify_excludes_is_run(lives: Lives, world: World) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, ValueError("the ledger is closed")], ids=["nothing", "an error"])
-async def test_a_verify_that_knows_nothing_leaves_the_doubt(
-    lives: Lives, world: World, answer: Any
-) -> None:
+async def test_a_verify_that_knows_nothing_leaves_the_doubt(lives: Lives, world: World, answer: Any) -> None:
     Payer.answer = answer
     session, running = await cut(lives, Payer.pay_verified)
     await interrupted(session, running)
@@ -417,7 +415,9 @@ async def test_which_errors_leave_a_doubt_can_be_chosen(lives: Lives, world: Wor
             said: list[str] = []
             for error, unknown in ((OSError("x"), ()), (KeyError("x"), (KeyError,))):
                 try:
-                    await f.op("pay", self.fail, error.args[0], type(error).__name__, effect="once", unknown=unknown)
+                    await f.op(
+                        "pay", self.fail, error.args[0], type(error).__name__, effect="once", unknown=unknown
+                    )
                 except (OpFailed, Uncertain) as outcome:
                     said.append(type(outcome).__name__)
             return said
@@ -445,7 +445,9 @@ async def test_an_op_in_flight_when_its_fiber_is_cancelled_is_in_doubt(lives: Li
     assert [(op.kind, op.outcome) for op in await session.doubts()] == [("pay", "doubt")]
 
 
-@pytest.mark.parametrize(("effect", "outcome"), [("read", "cancelled"), ("keyed", "doubt"), ("once", "doubt")])
+@pytest.mark.parametrize(
+    ("effect", "outcome"), [("read", "cancelled"), ("keyed", "doubt"), ("once", "doubt")]
+)
 async def test_no_op_outlives_its_fiber_unsettled(
     lives: Lives, world: World, effect: Any, outcome: str
 ) -> None:

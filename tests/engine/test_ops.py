@@ -72,7 +72,7 @@ async def test_an_op_is_done_once_and_its_result_is_replayed(
         return await recorded(session) == [("do", "done")]
 
     await until(settled)
-    (rt,) = lives._open
+    rt = lives.here
     await lives.kill(rt)
     world.open("go on")
     rt = await lives.begin(agent)
@@ -418,9 +418,9 @@ async def test_an_open_keyed_op_is_run_again_while_its_key_lives(
         return await f.op("charge", world.do_and_wait, "charge", effect="keyed")
 
     agent = agent_of(body)
-    session, running = await start(timed, agent)
+    _, running = await start(timed, agent)
     await until(lambda: world.did["charge"])
-    (rt,) = timed._open
+    rt = timed.here
     await timed.kill(rt)
     timed.store.poll_every = 1000.0
     await clock.advance(waited)

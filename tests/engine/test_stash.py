@@ -181,7 +181,9 @@ async def test_a_stash_holds_json_and_models(lives: Lives) -> None:
         @fiber
         async def work(self, f: Fiber) -> Any:
             if f.stashed is None:
-                await f.stash([None, True, 1, 1.5, "text", [], {}, {"a": {"b": None}}, Note(text="x"), (1, 2)])
+                await f.stash(
+                    [None, True, 1, 1.5, "text", [], {}, {"a": {"b": None}}, Note(text="x"), (1, 2)]
+                )
             return f.stashed
 
     rt = await lives.begin(Values)

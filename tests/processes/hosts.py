@@ -27,7 +27,7 @@ PATIENCE = 30.0
 HASTY: dict[str, Any] = {"patience": {"spacing": []}, "tryout": 0.02}
 """Settings: attempts are not spaced."""
 
-BRIEF: dict[str, Any] = {**HASTY, "lease_lives": 1.5, "hold": 0.3}
+BRIEF: dict[str, Any] = {**HASTY, "lease_lives": 0.6, "hold": 0.3}
 """Settings of hosts that share a database: whoever falls silent is replaced soon."""
 
 

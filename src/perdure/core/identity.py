@@ -25,9 +25,10 @@ def session_id(agent: str, key: str) -> str:
     return "s" + sha256(f"{agent}\0{key}".encode()).hexdigest()[:31]
 
 
-def keyed_place(fiber: str, key: str) -> Place:
-    """The place of an op with an explicit key: no counter, so it may be anywhere in the code."""
-    return Place(fiber, f"={key}", 0)
+def keyed_place(fiber: str, key: str, step: int = 0) -> Place:
+    """The place of an op with an explicit key: no counter, so it may be anywhere in the code.
+    A step after the first continues an answer that was cut."""
+    return Place(fiber, f"={key}", step)
 
 
 def child_scope(scope: str, name: str) -> str:

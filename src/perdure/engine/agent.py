@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from ..core.errors import BadInput, NotFound, Unserialisable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound="Agent")
 P = ParamSpec("P")
 T = TypeVar("T")
+
+NO_ARGUMENTS = b'{"args":[],"kwargs":{}}'
 
 Upgrade = Callable[[int, dict[str, Any]], dict[str, Any]]
 """Takes the old version and {"args", "kwargs", "stash"}; returns the same for this version."""
@@ -65,6 +68,14 @@ class FiberMethod(Generic[A, P, T]):
             key=key,
             shape=shape_of(self.body),
         )
+
+    def check_fits(self, stored: bytes) -> None:
+        """Raise `BadInput` if the code no longer takes these arguments."""
+        given = decode(stored)
+        try:
+            self._signature.bind(None, None, *given["args"], **given["kwargs"])
+        except TypeError as error:
+            raise BadInput(f"({self.name}: {error})") from None
 
     def bound(self, agent: A, stored: bytes) -> Body:
         """The body with its stored arguments, so that every life gets the same ones."""
@@ -199,7 +210,7 @@ class Agent:
     @property
     def state(self) -> Any:
         """A copy of the state."""
-        return decode(self.live.state) if self.live.state is not None else self.initial_state
+        return deepcopy(self.initial_state) if self.live.state is None else decode(self.live.state)
 
     async def set_state(self, value: Any) -> int:
         """Replace the state. Once awaited it is on disk, and subscribers have been told."""
@@ -229,7 +240,9 @@ class Agent:
         """The row and the body to go on with. Raises if the code no longer understands it."""
         method = cls.fiber_method(row.name)
         upgraded = _upgraded(method, row)
-        return upgraded, method.bound(agent, upgraded.args or b'{"args":[],"kwargs":{}}')
+        stored = upgraded.args or NO_ARGUMENTS
+        method.check_fits(stored)
+        return upgraded, method.bound(agent, stored)
 
     def _alarm_target(self, method: Callable[..., Any] | str) -> str:
         name = check_name(method if isinstance(method, str) else getattr(method, "__name__", ""), "a method")
@@ -244,7 +257,7 @@ def _upgraded(method: FiberMethod[Any, ..., Any], row: FiberRow) -> FiberRow:
         return row
     if row.version > method.version or method.upgrade is None:
         raise BadInput(f"({method.name} is version {method.version}, the fiber was started by {row.version})")
-    given: dict[str, Any] = decode(row.args or b'{"args":[],"kwargs":{}}')
+    given: dict[str, Any] = decode(row.args or NO_ARGUMENTS)
     try:
         new = method.upgrade(row.version, {**given, "stash": decode(row.stash)})
         args = encode({"args": new["args"], "kwargs": new["kwargs"]}, f"the arguments of {method.name}")

@@ -10,8 +10,9 @@ from ..core.errors import NotFound
 from ..core.facts import AlarmRow
 from ..core.names import check_name
 from ..core.writes import DropAlarm, PutAlarm, Write
-from .fibers import Running
+from .fibers import Running, fiber_here
 from .lifecycle import start
+from .ops import write_once
 from .schedules import Missed, When, is_missed, next_due, spec_of
 from .values import decode, encode
 
@@ -44,9 +45,21 @@ async def schedule(
         standing = await _find(live, row.id) if key is not None and spec else None
         if standing is not None and _same(standing, row):
             return standing
-        await live.commit(PutAlarm(row))
+        set_row = await _set(live, row)
     live.host.poke()
-    return row
+    return set_row
+
+
+async def _set(live: Live, row: AlarmRow) -> AlarmRow:
+    """Within a fiber the alarm is set once, however often the fiber is entered again."""
+    fiber = fiber_here()
+    if fiber is None or fiber.session != live.id:
+        await live.commit(PutAlarm(row))
+        return row
+    asked = encode([row.method, decode(row.args), decode(row.spec), row.key], "an alarm")
+    recorded = encode([row.id, row.due_at, row.created_at], "an alarm")
+    identity, due_at, created_at = decode(await write_once(fiber, "schedule", asked, recorded, PutAlarm(row)))
+    return row._replace(id=identity, due_at=due_at, created_at=created_at)
 
 
 async def cancel(live: Live, alarm: str) -> bool:
@@ -58,25 +71,27 @@ async def cancel(live: Live, alarm: str) -> bool:
         return found is not None
 
 
-async def run_by_hand(live: Live, alarm: str, with_it: tuple[Write, ...] = ()) -> Running[Any]:
-    """Fire it now. A one-time alarm is used up by that; others keep their times."""
+async def run_by_hand(live: Live, alarm: str) -> Running[Any]:
+    """Fire it now, as `fire_by_hand`, whatever else is going on."""
     async with live.tending:
-        row = await _find(live, alarm)
-        if row is None:
-            raise NotFound(f"(alarm {alarm})")
-        spent = () if decode(row.spec) else (DropAlarm(row.id),)
-        running = _fire(live, row, (*spent, *with_it))
-        await running.started()
-        return running
+        return await fire_by_hand(live, alarm)
+
+
+async def fire_by_hand(live: Live, alarm: str, with_it: tuple[Write, ...] = ()) -> Running[Any]:
+    """Fire it now. A one-time alarm is used up by that; others keep their times.
+    The caller holds `live.tending`."""
+    row = await _find(live, alarm)
+    if row is None:
+        raise NotFound(f"(alarm {alarm})")
+    spent = () if decode(row.spec) else (DropAlarm(row.id),)
+    running = _fire(live, row, (*spent, *with_it))
+    await running.started()
+    return running
 
 
 async def fire_due(live: Live) -> None:
-    """Fire what is due. The alarm moves or leaves in the commit that opens its fiber."""
-    async with live.tending:
-        await _fire_due(live)
-
-
-async def _fire_due(live: Live) -> None:
+    """Fire what is due. The alarm moves or leaves in the commit that opens its fiber.
+    The caller holds `live.tending`."""
     for row in await live.host.store.due_alarms(live.id):
         if row.kind == "keepalive":
             await live.beat()

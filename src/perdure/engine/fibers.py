@@ -42,6 +42,11 @@ def current_fiber() -> Fiber:
     return fiber
 
 
+def fiber_here() -> Fiber | None:
+    """The fiber that this task runs in, if it runs in one."""
+    return _CURRENT.get()
+
+
 def leave_fiber() -> None:
     """Methods and hooks are in no fiber, also when a fiber called or woke their session."""
     _CURRENT.set(None)

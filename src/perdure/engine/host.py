@@ -85,6 +85,7 @@ class Host:
         self._sweeping: asyncio.Task[None] | None = None
         self._aside: set[asyncio.Task[Any]] = set()
         self._tending: set[str] = set()
+        self._unknown: set[str] = set()
         self._swept_at = 0
         self._pruned_at = 0.0
         self._hurried = asyncio.Event()
@@ -163,8 +164,17 @@ class Host:
         for row in taken.fibers:
             if row.parked is None:
                 self.recover(live, row, taken.suspects.get(row.host or ""))
+        await self._take_inputs(live)
         await self._start(live)
         return live
+
+    async def _take_inputs(self, live: Live) -> None:
+        """What was accepted while the session slept comes before the request that woke it."""
+        try:
+            async with live.tending:
+                await inbox.drain(live)
+        except PerdureError as later:
+            log.warning("session %s takes its inputs later: %s", live.label, later)
 
     async def _start(self, live: Live) -> None:
         """Let the agent prepare itself. If it fails, the next request tries again."""
@@ -302,15 +312,24 @@ class Host:
         """Wake every session that wants it and that nobody else has. Never does the work itself."""
         self._swept_at = self.store.now()
         for due in await self.store.due(self.id):
+            self._mind_unknown(due.agent)
             if due.agent in self._agents and due.session not in self._tending and not self.draining:
                 self._tending.add(due.session)
                 self.aside(self._tend(due))
 
+    def _mind_unknown(self, agent: str) -> None:
+        if agent not in self._agents and agent not in self._unknown:
+            self._unknown.add(agent)
+            log.warning(
+                "there is work for agent %s, which this host does not know: Runtime(…, agents=[…])", agent
+            )
+
     async def _tend(self, due: Due) -> None:
         try:
             live = await self.wake(self._agents[due.agent], due.key)
-            await inbox.drain(live)
-            await alarms.fire_due(live)
+            async with live.tending:
+                await inbox.drain(live)
+                await alarms.fire_due(live)
         except (OwnedElsewhere, Draining, StoreUnavailable) as later:
             log.debug("session %s %r is left for later: %s", due.agent, due.key, later)
         except Fenced:

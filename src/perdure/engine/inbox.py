@@ -20,12 +20,15 @@ log = logging.getLogger("perdure")
 
 
 async def drain(live: Live) -> None:
-    """Take every waiting input, in order. One that no longer fits is recorded as refused."""
+    """Take every waiting input, in order. One that no longer fits is recorded as refused.
+    The caller holds `live.tending`."""
     for row in await live.host.store.inputs(live.id):
         try:
             await _take(live, row, decode(row.body))
         except (NotFound, BadInput) as refused:
             await _refuse(live, row, refused)
+        except (KeyError, TypeError, AttributeError) as malformed:
+            await _refuse(live, row, BadInput(f"(its body: {malformed!r})"))
 
 
 async def _take(live: Live, row: InputRow, body: dict[str, Any]) -> None:
@@ -40,7 +43,7 @@ async def _take(live: Live, row: InputRow, body: dict[str, Any]) -> None:
             if not await cancel(live, body["fiber"], taken):
                 raise NotFound(f"(fiber {body['fiber']} has ended)")
         case "run_alarm":
-            await alarms.run_by_hand(live, body["alarm"], (taken,))
+            await alarms.fire_by_hand(live, body["alarm"], (taken,))
         case _:
             raise BadInput(f"(an input of kind {row.kind!r})")
 

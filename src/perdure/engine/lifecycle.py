@@ -95,7 +95,7 @@ async def park(live: Live, row: FiberRow, question: dict[str, Any], *, doubted: 
 async def close(
     live: Live, row: FiberRow, ended: EndedRow, *more: Write, cause: Exception | None = None
 ) -> None:
-    """End a fiber from outside its body: the row leaves first, then its task."""
+    """End a fiber from outside its body: the row leaves first, then its task, and it is not entered again."""
     fiber = live.fibers.get(row.id)
     never_called = [] if fiber is None else fiber.never_called
     cancelled = [SettleOp(one, "cancelled", None, ended.ended_at) for one in never_called]
@@ -103,8 +103,14 @@ async def close(
         fiber.closed = True
     await live.insist(*cancelled, CloseFiber(ended), *more)
     live.host.finished(ended, cause)
-    if fiber is not None and fiber.task is not None:
-        fiber.task.cancel()
+    entering = live.pending.get(row.id)
+    if entering is not None and entering is not asyncio.current_task():
+        entering.cancel()
+    for one in (fiber, live.fibers.get(row.id)):
+        if one is not None:
+            one.closed = True
+            if one.task is not None:
+                one.task.cancel()
 
 
 async def cancel(live: Live, fiber: str, *more: Write) -> bool:
@@ -115,7 +121,8 @@ async def cancel(live: Live, fiber: str, *more: Write) -> bool:
             raise NotFound(f"(fiber {fiber})")
         return False
     await close(live, row, ended(live, row, "cancelled"), *more)
-    return True
+    became = await live.patiently(live.host.store.ended_fiber, fiber)
+    return became is None or became.outcome == "cancelled"
 
 
 def ended(
@@ -205,6 +212,9 @@ async def _launch_again(live: Live, fiber: Fiber, body: Body, opened: Opened) ->
 
 async def _run(live: Live, fiber: Fiber, body: Body) -> None:
     """The fiber's body, and the commit that ends it."""
+    if fiber.closed:
+        _drop(live, fiber)
+        return
     fiber.task = asyncio.current_task()
     fiber.enter()
     leave_all_turns()

@@ -66,7 +66,7 @@ class Live:
         self.tending = asyncio.Lock()
         self.answering = asyncio.Lock()
         self.fibers: dict[str, Fiber] = {}
-        self.pending: set[str] = set()
+        self.pending: dict[str, asyncio.Task[None]] = {}
         self.starting: dict[str, asyncio.Future[tuple[str, bool]]] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         self.calls = self.launching = 0

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..core.errors import (
@@ -135,6 +136,44 @@ class Op:
         self.row = row
 
 
+async def write_once(fiber: Fiber, kind: str, encoded: bytes, result: bytes, *writes: Write) -> bytes:
+    """Writes of our own as a step of the fiber: one commit with its record, so made exactly once.
+    Returns the result that was recorded."""
+    scope = fiber.scopes.here()
+    place = Place(fiber.id, scope.name, fiber.scopes.begin(scope))
+    try:
+        found = await fiber.recorded(place) if fiber.may_have_recorded(place) else None
+        if found is not None and found.settled_at is not None and same(found, kind, encoded, "read"):
+            return found.result or b"null"
+        if found is not None and not isinstance(decided := other_asked(found), Run):
+            raise Diverged(
+                decided.op.id, _named(found.kind, found.args), _named(kind, encoded), (scope.name, place.step)
+            )
+        now = fiber.now()
+        row = OpRow(
+            id=op_id(place),
+            session=fiber.session,
+            fiber=fiber.id,
+            scope=place.scope,
+            step=place.step,
+            kind=kind,
+            effect="read",
+            args=encoded,
+            handle=None,
+            cursor=None,
+            opened_at=now,
+            key_until=None,
+            chunks=0,
+            outcome="done",
+            result=result,
+            settled_at=now,
+        )
+        await fiber.commit(*writes, RecordOp(row), *fiber.progress())
+        return result
+    finally:
+        fiber.scopes.finish(scope)
+
+
 def current_op() -> Op:
     """The op whose call is running. Raises outside one."""
     try:
@@ -145,10 +184,14 @@ def current_op() -> Op:
 
 async def perform(fiber: Fiber, ask: Ask) -> Any:
     """The result of the op: of this call, of an earlier one, or the doubt about it."""
+    partial: list[Any] = []
     if ask.key is not None:
         with fiber.scopes.key(ask.key):
-            return await _perform_at(fiber, ask, keyed_place(fiber.id, ask.key))
-    partial: list[Any] = []
+            for step in count():
+                value = await _perform_at(fiber, ask, keyed_place(fiber.id, ask.key, step), partial)
+                if not isinstance(value, _Continue):
+                    return value
+                partial = value.partial
     while True:
         scope = fiber.scopes.here()
         step = fiber.scopes.begin(scope)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from ..core.errors import FiberCancelled, FiberFailed, Interrupted, NotFound
-from ..core.facts import EndedRow, FiberRow
+from ..core.facts import EndedRow
 from ..ports import Clock, Store
 from .values import decode, revive
 
@@ -64,13 +64,9 @@ class Outcomes:
             row = await self._store.fiber(fiber)
             if row is None and await self._store.ended_fiber(fiber) is None:
                 raise NotFound(f"(fiber {fiber})")
-            if row is not None and row.parked is not None and not await self._answered(row):
+            if row is not None and row.parked is not None:
                 raise Interrupted(f"({decode(row.parked)['message']})")
             await self._clock.sleep(self._store.poll_every)
-
-    async def _answered(self, row: FiberRow) -> bool:
-        """Whether an answer was accepted, taken or not (P1)."""
-        return bool(await self._store.inputs(row.session)) or await self._store.fiber(row.id) != row
 
 
 def _value(ended: EndedRow, cause: Exception | None, shape: type[Any] | None) -> Any:

@@ -95,9 +95,8 @@ class Recovery:
             row.id,
             decided.fiber.attempt,
         )
-        live.pending.add(row.id)
         host.expect(row.id)
-        live.spawn(self._carry_out(live, decided))
+        live.pending[row.id] = live.spawn(self._carry_out(live, decided))
 
     async def _carry_out(self, live: Live, decided: Enter | GiveUp) -> None:
         row = decided.fiber
@@ -116,7 +115,8 @@ class Recovery:
         except Fenced:
             return
         finally:
-            live.pending.discard(row.id)
+            if live.pending.get(row.id) is asyncio.current_task():
+                del live.pending[row.id]
 
     async def _enter_alone(self, live: Live, row: FiberRow) -> None:
         """If the process dies now, this fiber is blamed and no other."""

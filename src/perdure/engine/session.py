@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from copy import deepcopy
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from ..core.errors import BadInput, NotFound
+from ..core.errors import BadInput, NotFound, OwnedElsewhere
 from ..core.facts import AlarmRow, EndedRow, EventRow, FiberRow, InputRow, OpRow
 from ..core.identity import session_id
 from ..core.names import check_name
@@ -64,6 +65,9 @@ class Session(Generic[A]):
 
     async def wait(self, fiber: str) -> Any:
         """The result of a fiber, whoever started it, also after a restart."""
+        if isinstance(await self.fiber(fiber), FiberRow):
+            with suppress(OwnedElsewhere):
+                await self._host.wake(self._agent, self.key)
         return await self._host.result(fiber, None)
 
     async def cancel(self, fiber: str) -> bool:
@@ -106,7 +110,7 @@ class Session(Generic[A]):
 
     async def state(self) -> Any:
         found = await self._host.store.state(self.id)
-        return self._agent.initial_state if found is None else decode(found[0])
+        return deepcopy(self._agent.initial_state) if found is None else decode(found[0])
 
     async def fibers(self) -> list[FiberRow]:
         return await self._host.store.fibers(self.id)
@@ -148,8 +152,9 @@ class Session(Generic[A]):
     async def _start(
         self, method: FiberMethod[A, P, T], key: str | None, *args: Any, **kwargs: Any
     ) -> Running[T]:
+        fiber_method = self._agent.fiber_method(_name(method))
         live = await self._host.wake(self._agent, self.key)
-        running = self._agent.fiber_method(method.name).start(live.agent, key, *args, **kwargs)
+        running = fiber_method.start(live.agent, key, *args, **kwargs)
         await running.started()
         return running
 

@@ -28,7 +28,7 @@ class Tenure:
         self._host = host
         self._label = label
         self._deadline = 0.0
-        self._ticked_at = 0.0
+        self._beats = 0
         self._warned = False
         self._loop_thread = 0
         self._ended = threading.Event()
@@ -37,7 +37,6 @@ class Tenure:
 
     def begin(self) -> None:
         """Keep the lease, which has been renewed, from here on."""
-        self._ticked_at = self._clock.monotonic()
         self._loop_thread = threading.get_ident()
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
         self._thread.start()
@@ -61,15 +60,17 @@ class Tenure:
 
     async def _tick(self) -> None:
         while True:
-            self._ticked_at = self._clock.monotonic()
-            self._warned = False
+            self._beats += 1
             await asyncio.sleep(TICK)
 
     def _keep(self) -> None:
-        renewed = self._clock.monotonic()
+        renewed, heard, stalled = self._clock.monotonic(), 0, 0.0
         while not self._ended.wait(TICK):
             now = self._clock.monotonic()
-            stalled = now - self._ticked_at
+            stalled = stalled + TICK if heard == self._beats else 0.0
+            heard = self._beats
+            if not stalled:
+                self._warned = False
             if stalled >= self._settings.slow_step and not self._warned:
                 self._warned = True
                 log.warning("the event loop has not run for %.1f s; it is at:\n%s", stalled, self._where())

@@ -115,11 +115,10 @@ class SqliteConnection:
 class SqliteStore(SqlStore):
     """`host=False` opens the file beside its host: to read, and to put inputs into the inbox."""
 
-    poll_every = 0.25
-
     def __init__(self, path: str | Path, *, clock: Clock | None = None, host: bool = True) -> None:
         self.path = os.fspath(path)
         in_memory = self.path == MEMORY
+        self.poll_every = 1.0 if in_memory else 0.25
         if not in_memory and not Path(self.path).absolute().parent.is_dir():
             raise BadStoreUrl(f"(there is no folder {Path(self.path).absolute().parent})")
         self._lock = FileLock(f"{os.path.realpath(self.path)}.lock") if host and not in_memory else None

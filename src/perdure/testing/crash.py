@@ -11,7 +11,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from ..core.facts import InputRow, Lease, OpRow, Taken
 from ..core.recovery import Patience
@@ -131,7 +131,7 @@ async def _live(scenario: Scenario, story: Story, store: Store, settings: Settin
     """One life. True if the scenario came to its end in it."""
     crashed = asyncio.Event()
     cutting = CuttingStore(store, story, crashed)
-    runtime = Runtime(cutting, agents=scenario.agents, settings=settings, clock=clock)
+    runtime = Runtime(cast("Store", cutting), agents=scenario.agents, settings=settings, clock=clock)
     host: Host | None = None
     try:
         entered = await _unless(crashed, runtime.__aenter__())
@@ -144,11 +144,11 @@ async def _live(scenario: Scenario, story: Story, store: Store, settings: Settin
     finally:
         if crashed.is_set():
             scenario.alive = False
+            await asyncio.to_thread(store.retire, cutting.host)
             story.open_at_cut += await _open_ops(store)
             if host is not None:
                 await host.end()
             await cutting.drop()
-            await asyncio.to_thread(store.retire, cutting.host)
 
 
 async def _unless(crashed: asyncio.Event, doing: Coroutine[Any, Any, Any]) -> bool:
