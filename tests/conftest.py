@@ -58,7 +58,7 @@ def fresh_postgres(pg_database: str) -> Callable[[], Store]:
             tables = connection.execute(
                 "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
             ).fetchall()
-            filled = [sql.Identifier(name) for (name,) in tables if name != "perdure_schema"]
+            filled = [sql.Identifier(name) for (name,) in tables if name not in ("perdure_schema", "clock")]
             if filled:
                 connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(filled)))
         return open_store(pg_database)

@@ -58,15 +58,19 @@ class FiberMethod(Generic[A, P, T]):
         """Start it on `agent`; its arguments are stored in its row."""
         self._signature.bind(agent, None, *args, **kwargs)
         stored = encode({"args": args, "kwargs": kwargs}, f"the arguments of {self.name}")
+        body, shape = self.bound(agent, stored), shape_of(self.body)
+        if (cut := _taken_over(agent.live)) is not None:
+            row = cut._replace(kind="method", version=self.version, args=stored)
+            return take_over(agent.live, row, self.name, body, shape)
         return start(
             agent.live,
             self.name,
-            self.bound(agent, stored),
+            body,
             kind="method",
             version=self.version,
             args=stored,
             key=key,
-            shape=shape_of(self.body),
+            shape=shape,
         )
 
     def check_fits(self, stored: bytes) -> None:
@@ -167,10 +171,8 @@ class Agent:
         check_name(name, "a fiber")
         if key is not None:
             check_name(key, "the key of a fiber")
-        taking = to_take_over()
-        if taking is not None and taking.row.session == self.live.id:
-            taking.done = True
-            return take_over(self.live, taking.row, name, body, shape_of(body))
+        if (cut := _taken_over(self.live)) is not None:
+            return take_over(self.live, cut, name, body, shape_of(body))
         return start(self.live, name, body, key=key, shape=shape_of(body))
 
     def stash(self, data: Any) -> Awaitable[None]:
@@ -250,6 +252,15 @@ class Agent:
         if name.startswith("_") or not (callable(target) or isinstance(target, FiberMethod)):
             raise NotFound(f"({type(self).__name__} has no method {name!r})")
         return name
+
+
+def _taken_over(live: Live) -> FiberRow | None:
+    """The cut fiber of this session whose hook is running, if nothing has taken it over yet."""
+    taking = to_take_over()
+    if taking is None or taking.row.session != live.id:
+        return None
+    taking.done = True
+    return taking.row
 
 
 def _upgraded(method: FiberMethod[Any, ..., Any], row: FiberRow) -> FiberRow:

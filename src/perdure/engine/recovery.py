@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import Exhausted, Fenced, PerdureError, Unrecovered
-from ..core.facts import FiberRow
+from ..core.errors import BadInput, Exhausted, Fenced, PerdureError, Unrecovered
+from ..core.facts import EndedRow, FiberRow
 from ..core.recovery import Enter, GiveUp, plan
 from ..core.writes import Append, EnterFiber
 from . import lifecycle
@@ -17,7 +17,7 @@ from .fibers import leave_fiber
 from .lifecycle import Body
 from .live import Live
 from .turnstile import leave_all_turns
-from .values import decode, encode
+from .values import decode, encode, writable
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -176,6 +176,7 @@ class Recovery:
         try:
             async with live.turnstile.turn():
                 answer = await live.agent.on_fiber_recovered(cut)
+            ending = None if taking.done else _ending(live, row, answer)
         except Exception as error:
             log.warning("the hook of fiber %s (%s) failed", row.name, row.id, exc_info=error)
             if not taking.done:
@@ -183,22 +184,13 @@ class Recovery:
             return
         finally:
             _TAKING_OVER.reset(token)
-        if not taking.done:
-            taking.done = True
-            await self._act_on(live, row, answer)
-
-    async def _act_on(self, live: Live, row: FiberRow, answer: Finish | Fail | Continue | None) -> None:
-        match answer:
-            case Continue(body):
-                lifecycle.enter(live, row, body)
-            case Fail(reason):
-                await lifecycle.close(live, row, lifecycle.ended(live, row, "failed", error=reason))
-            case Finish(value):
-                await lifecycle.close(
-                    live, row, lifecycle.ended(live, row, "done", encode(value, "the result of a fiber"))
-                )
-            case None:
-                await lifecycle.close(live, row, lifecycle.ended(live, row, "done", b"null"))
+        if taking.done:
+            return
+        taking.done = True
+        if isinstance(answer, Continue):
+            lifecycle.enter(live, row, answer.body)
+        elif ending is not None:
+            await lifecycle.close(live, row, ending)
 
     async def _give_up(self, live: Live, row: FiberRow, why: PerdureError) -> None:
         error = f"{type(why).__name__}: {why}"
@@ -206,6 +198,21 @@ class Recovery:
         event = Append("fiber.failed", said, live.host.store.now())
         log.warning("fiber %s (%s) is given up: %s", row.name, row.id, why)
         await lifecycle.close(live, row, lifecycle.ended(live, row, "failed", error=error), event, cause=why)
+
+
+def _ending(live: Live, row: FiberRow, answer: object) -> EndedRow | None:
+    """What the hook's answer makes of the fiber; None if it goes on. Raises for anything else."""
+    match answer:
+        case Continue():
+            return None
+        case Fail(str(reason)):
+            return lifecycle.ended(live, row, "failed", error=writable(reason))
+        case Finish(value):
+            return lifecycle.ended(live, row, "done", encode(value, "the result of a fiber"))
+        case None:
+            return lifecycle.ended(live, row, "done", b"null")
+        case _:
+            raise BadInput(f"(a hook returns Finish, Fail, Continue or None, not {answer!r:.200})")
 
 
 def _has_hook(agent: Agent) -> bool:

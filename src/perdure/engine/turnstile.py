@@ -16,10 +16,11 @@ class Turn:
     """One passage. Its method may wait for fibers in several tasks: others pass from its first
     wait on, until its last one is over."""
 
-    __slots__ = ("_holds", "_lock", "_returning", "_waits", "over", "turnstile")
+    __slots__ = ("_holds", "_lock", "_returning", "_waits", "blocked_on", "over", "turnstile")
 
     def __init__(self, turnstile: Turnstile, lock: asyncio.Lock) -> None:
         self.turnstile = turnstile
+        self.blocked_on: Turnstile | None = None
         self.over = False
         self._lock = lock
         self._holds = True

@@ -59,9 +59,13 @@ def shape_of(call: Callable[..., Any]) -> type[Any] | None:
 
 
 def in_words(error: BaseException) -> str:
-    """The error as a text that every store can keep, whatever it quotes."""
-    said = f"{type(error).__name__}: {error}"[:LONGEST_ERROR]
-    return said.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
+    """The error as a text that every store can keep."""
+    return writable(f"{type(error).__name__}: {error}")
+
+
+def writable(said: str) -> str:
+    """`said` without what a store cannot keep: NUL, half characters, megabytes."""
+    return said[:LONGEST_ERROR].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
 def _plain(value: Any) -> Any:
