@@ -100,10 +100,11 @@ class Store(Ledger, Protocol):
         """As `commit`, but blocks until the writes are on disk."""
         ...
 
-    async def take(self, agent: str, key: str, *, host: str, hold: int) -> Taken:
+    async def take(self, agent: str, key: str, *, host: str, hold: int, lenient: int = 0) -> Taken:
         """Make `host` the owner of the session, under a new epoch, creating it if need be.
 
         `OwnedElsewhere` if another live host has work in it, or took it less than `hold` ms ago.
+        A host lives until `lenient` ms after its lease has expired.
         """
         ...
 
@@ -123,7 +124,7 @@ class Store(Ledger, Protocol):
         """Note the one fiber that `host` tries out alone: if it dies now, that one is blamed."""
         ...
 
-    async def due(self, host: str) -> list[Due]:
+    async def due(self, host: str, *, lenient: int = 0) -> list[Due]:
         """Sessions that want waking and that no other live host owns: due alarms, fibers whose
         owner is dead or gave them up, waiting inputs."""
         ...

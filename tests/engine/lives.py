@@ -6,8 +6,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from perdure import Agent, Patience, Runtime, Settings
+import pytest
+
+from perdure import Agent, Fiber, Patience, Runtime, Settings
 from perdure.ports import Clock, Store
+from perdure.testing.clock import ManualClock
 
 AT_ONCE = Settings(patience=Patience(spacing=()), tryout=0.0, grace=0.0)
 """Attempts are not spaced, and nothing is given time to finish."""
@@ -102,6 +105,27 @@ async def soon(work: Awaitable[Any]) -> Any:
     """The result of `work`, which must come within bounds."""
     async with asyncio.timeout(PATIENT):
         return await work
+
+
+async def drive(clock: ManualClock, work: Awaitable[Any]) -> Any:
+    """The result of `work`, with time passing as long as it takes."""
+    task = asyncio.ensure_future(work)
+    async with asyncio.timeout(PATIENT):
+        while not task.done():
+            await clock.advance(0.25)
+            await asyncio.sleep(0.001)
+    return await task
+
+
+def hold_before_calls(world: World, patch: pytest.MonkeyPatch) -> None:
+    """Every op waits between its intent and its call until the gate `may act` is open."""
+    may_act = Fiber.may_act
+
+    async def held(self: Fiber) -> None:
+        await world.do_and_wait("may act")
+        await may_act(self)
+
+    patch.setattr(Fiber, "may_act", held)
 
 
 async def settle(rounds: int = 50) -> None:

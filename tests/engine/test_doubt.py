@@ -23,7 +23,7 @@ from perdure import (
 )
 from perdure.engine.values import decode
 
-from .lives import Lives, World, settle, soon, until
+from .lives import Lives, World, hold_before_calls, settle, soon, until
 
 
 class Receipt(BaseModel):
@@ -466,34 +466,16 @@ async def test_no_op_outlives_its_fiber_unsettled(
 
 
 @pytest.mark.not_evicted("the moment between intent and effect is held by hand")
-async def test_an_op_that_was_never_called_is_cancelled_with_its_fiber(lives: Lives, world: World) -> None:
+async def test_an_op_that_was_never_called_is_cancelled_with_its_fiber(
+    lives: Lives, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold_before_calls(world, monkeypatch)
     rt = await lives.begin(Payer)
     session = rt.session(Payer, "one")
-    host = rt.host
-    held = asyncio.Event()
-    live = await host.wake(Payer, "one")
-
-    class Away:
-        """A lease that is not in force, and whose renewal takes a while."""
-
-        in_force = False
-
-        def renew(self) -> None: ...
-
-    async def assure() -> None:
-        world.do("asked")
-        await held.wait()
-
-    host.tenure, kept = Away(), host.tenure  # type: ignore[assignment]
-    type(live).assure, assured = lambda self: assure(), type(live).assure  # type: ignore[method-assign]
-    try:
-        running = await session.start(Payer.pay)
-        await until(lambda: world.did["asked"])
-        await session.cancel(running.id)
-    finally:
-        type(live).assure = assured  # type: ignore[method-assign]
-        host.tenure = kept
-        held.set()
+    running = await session.start(Payer.pay)
+    await until(lambda: world.did["may act"])
+    await session.cancel(running.id)
+    world.open("may act")
     with pytest.raises(FiberCancelled):
         await soon(running)
     assert [op.outcome for op in await session.ops()] == ["cancelled"]

@@ -22,7 +22,7 @@ from perdure import (
 from perdure.engine.values import decode
 from perdure.testing.clock import ManualClock
 
-from .lives import Lives, World, settle, soon, until
+from .lives import Lives, World, drive, settle, soon, until
 
 
 class Order(BaseModel):
@@ -420,15 +420,7 @@ async def test_a_death_while_one_is_tried_out_counts_for_that_one_only(
     assert len(dead) == 1
     world.open("go on")
     for one in started.keys() - dead:
-        assert await soon(_drive(clock, timed.here.session(Worker, started[one]).wait(one))) == "done"
-
-
-async def _drive(clock: ManualClock, work: Any) -> Any:
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        await clock.advance(1)
-        await asyncio.sleep(0.001)
-    return await task
+        assert await drive(clock, timed.here.session(Worker, started[one]).wait(one)) == "done"
 
 
 # --- code that does not know the fiber any more

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from typing import Any
+from typing import Any, cast
 
 from perdure import (
     Agent,
@@ -18,6 +18,7 @@ from perdure import (
     FiberRecovery,
     Happened,
     Interrupted,
+    OwnedElsewhere,
     PerdureError,
     Runtime,
     current_fiber,
@@ -27,7 +28,9 @@ from perdure import (
 
 from .world import World
 
-WORLD: World
+WORLD = cast("World", None)
+"""Set by whoever runs these agents."""
+
 CHANCE = random.Random()
 SHORT = 0.004
 """The longest pause (seconds) within an op of the random workload."""
@@ -114,7 +117,8 @@ class Worker(Agent):
         async def branch(side: str) -> list[str]:
             return [await do(f, f"{name}.{side}{n}", how) for n, how in enumerate(BRANCH)]
 
-        return sum(await f.gather(branch("a"), branch("b")), [])
+        left, right = await f.gather(branch("a"), branch("b"))
+        return left + right
 
     async def adhoc(self, name: str) -> str:
         """A fiber that only the hook can take up again."""
@@ -126,10 +130,10 @@ class Worker(Agent):
 
     @fiber
     async def endless(self, f: Fiber, name: str) -> None:
-        """Ends only by being cancelled."""
+        """Ends only by being cancelled. What it learns while that is being written is not kept."""
         WORLD.witness("entered", fiber=f.id)
         for n in range(1_000_000):
-            await do(f, f"{name}.{n}", "read")
+            await f.op("read", look, f"{name}.{n}", effect="read")
             await asyncio.sleep(0.05)
 
     async def go_on(self, f: Fiber, name: str) -> list[str]:
@@ -145,23 +149,30 @@ class Worker(Agent):
 KINDS = ("chain", "branches", "adhoc", "chain", "endless")
 
 
-async def traffic(rt: Runtime, first: int, sessions: int, at_once: int) -> None:
+async def traffic(rt: Runtime, first: int, sessions: int, at_once: int, prefix: str = "n") -> None:
     """A client that starts fibers as fast as they end, from number `first` on, until it is killed."""
     room = asyncio.Semaphore(at_once)
     watching: set[asyncio.Task[None]] = set()
     number = first
     while True:
         await room.acquire()
-        kind, name = KINDS[number % len(KINDS)], f"n{number}"
+        kind, name = KINDS[number % len(KINDS)], f"{prefix}{number}"
         session = rt.session(Worker, f"s{number % sessions}")
-        if kind == "adhoc":
-            identity = await session.call(Worker.adhoc, name)
+        try:
+            identity = await _start(session, kind, name)
+        except OwnedElsewhere:
+            room.release()
         else:
-            identity = (await session.start_once(name, getattr(Worker, kind), name)).id
-        WORLD.witness("accepted", fiber=identity, name=name, kind=kind, key=session.key)
-        watching.add(task := asyncio.ensure_future(_see_through(session, identity, kind)))
-        task.add_done_callback(lambda ended: (watching.discard(ended), room.release()))
+            WORLD.witness("accepted", fiber=identity, name=name, kind=kind, number=number, prefix=prefix)
+            watching.add(task := asyncio.ensure_future(_see_through(session, identity, kind)))
+            task.add_done_callback(lambda ended: (watching.discard(ended), room.release()))
         number += 1
+
+
+async def _start(session: Any, kind: str, name: str) -> str:
+    if kind == "adhoc":
+        return await session.call(Worker.adhoc, name)
+    return (await session.start_once(name, getattr(Worker, kind), name)).id
 
 
 async def _see_through(session: Any, identity: str, kind: str) -> None:
@@ -171,7 +182,7 @@ async def _see_through(session: Any, identity: str, kind: str) -> None:
             await session.cancel(identity)
             WORLD.witness("cancelled", fiber=identity)
         await session.wait(identity)
-    except (Interrupted, FiberCancelled):
+    except (Interrupted, FiberCancelled, OwnedElsewhere):
         return
     except PerdureError as error:
         WORLD.witness("refused", fiber=identity, error=repr(error))
@@ -230,6 +241,17 @@ class Waiter(Agent):
             return f.id
 
         return await f.op("act", call, gate, effect="once")
+
+    @fiber
+    async def told(self, f: Fiber, gate: str) -> str:
+        """One `once` op that answers when the gate is open."""
+
+        async def call(gate: str) -> str:
+            WORLD.witness("called", op=current_op().id, fiber=f.id)
+            await passed(gate)
+            return "answer"
+
+        return await f.op("ask", call, gate, effect="once")
 
     @fiber
     async def steps(self, f: Fiber, count: int) -> list[int]:

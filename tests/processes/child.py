@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,8 +63,8 @@ class SignallingStore:
             self._after()
         return done
 
-    async def take(self, agent: str, key: str, *, host: str, hold: int) -> Taken:
-        return await self._around("take", lambda: self._store.take(agent, key, host=host, hold=hold))
+    async def take(self, agent: str, key: str, **how: Any) -> Taken:
+        return await self._around("take", lambda: self._store.take(agent, key, **how))
 
     async def put_input(self, row: InputRow) -> bool:
         return await self._around("put_input", lambda: self._store.put_input(row))
@@ -142,14 +142,14 @@ class Obedience:
         return self.rt.session(getattr(agents, agent), key)
 
     async def do_start(
-        self, agent: str, key: str, method: str, args: list[Any] = [], once: str | None = None
+        self, agent: str, key: str, method: str, args: Sequence[Any] = (), once: str | None = None
     ) -> str:
         session, target = self.session(agent, key), getattr(getattr(agents, agent), method)
         if once is None:
             return (await session.start(target, *args)).id
         return (await session.start_once(once, target, *args)).id
 
-    async def do_call(self, agent: str, key: str, method: str, args: list[Any] = []) -> Any:
+    async def do_call(self, agent: str, key: str, method: str, args: Sequence[Any] = ()) -> Any:
         return await self.session(agent, key).call(method, *args)
 
     async def do_wait(self, agent: str, key: str, fiber: str) -> Any:
@@ -169,8 +169,8 @@ class Obedience:
         for _ in range(20):
             await asyncio.sleep(0)
 
-    async def do_traffic(self, first: int, sessions: int, at_once: int) -> None:
-        await agents.traffic(self.rt, first, sessions, at_once)
+    async def do_traffic(self, **how: Any) -> None:
+        await agents.traffic(self.rt, **how)
 
     async def do_most_pages(self, count: int) -> None:
         """The database file may not grow beyond this many pages (0: what it has now)."""

@@ -189,10 +189,10 @@ class Host:
         hold = int(self.settings.hold * 1000)
         for _ in range(4):
             try:
-                return await self.store.take(agent, key, host=self.id, hold=hold)
+                return await self.store.take(agent, key, host=self.id, hold=hold, lenient=self.tenure.lenient)
             except OwnedElsewhere:
                 await self.clock.sleep(self.settings.hold / 3)
-        return await self.store.take(agent, key, host=self.id, hold=hold)
+        return await self.store.take(agent, key, host=self.id, hold=hold, lenient=self.tenure.lenient)
 
     # --- calling
 
@@ -311,7 +311,7 @@ class Host:
     async def sweep(self) -> None:
         """Wake every session that wants it and that nobody else has. Never does the work itself."""
         self._swept_at = self.store.now()
-        for due in await self.store.due(self.id):
+        for due in await self.store.due(self.id, lenient=self.tenure.lenient):
             self._mind_unknown(due.agent)
             if due.agent in self._agents and due.session not in self._tending and not self.draining:
                 self._tending.add(due.session)

@@ -16,6 +16,7 @@ Missed = Literal["collapse", "each", "skip"]
 is run, or none is."""
 
 MISSED = ("collapse", "each", "skip")
+LONGEST_MS = 1_000 * 366 * 24 * 3_600_000
 LATE_MS = 60_000
 """With `skip`, a run this late counts as missed."""
 
@@ -87,9 +88,12 @@ def _delay(seconds: object) -> int:
 
 def _ms(seconds: float) -> int:
     try:
-        return int(seconds * 1000)
+        milliseconds = int(seconds * 1000)
     except (OverflowError, ValueError, TypeError):
         raise BadSchedule(f"(a time of {seconds!r} s)") from None
+    if milliseconds > LONGEST_MS:
+        raise BadSchedule(f"(a time of {seconds!r} s; the longest is a thousand years)")
+    return milliseconds
 
 
 def _next_cron(expression: str, zone: str, after: int) -> int:

@@ -27,7 +27,7 @@ class Tenure:
         self._settings = settings
         self._host = host
         self._label = label
-        self._deadline = 0.0
+        self._deadline = self._lenient_until = 0.0
         self._beats = 0
         self._warned = False
         self._loop_thread = 0
@@ -52,10 +52,21 @@ class Tenure:
         the last renewal was sent."""
         return self._clock.monotonic() < self._deadline
 
+    @property
+    def lenient(self) -> int:
+        """How long (ms) other hosts are taken to live on after their leases have expired.
+
+        After our own lease has lapsed, the store was away for the others too: they get the
+        time to renew theirs before anybody takes their sessions.
+        """
+        return int(self._settings.lease_lives * 1000) if self._clock.monotonic() < self._lenient_until else 0
+
     def renew(self) -> None:
         """Extend the lease now. Blocks."""
         sent = self._clock.monotonic()
         self._store.renew(self._host, self._label, int(self._settings.lease_lives * 1000))
+        if self._deadline and sent > self._deadline:
+            self._lenient_until = sent + self._settings.lease_lives
         self._deadline = sent + self._settings.lease_lives
 
     async def _tick(self) -> None:

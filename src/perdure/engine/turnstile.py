@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 
 from ..core.errors import Reentrant
@@ -16,14 +16,13 @@ class Turn:
     """One passage. Its method may wait for fibers in several tasks: others pass from its first
     wait on, until its last one is over."""
 
-    __slots__ = ("_holds", "_lock", "_returning", "_waits", "blocked_on", "over", "turnstile")
+    __slots__ = ("_lock", "_returning", "_waits", "blocked_on", "over", "turnstile")
 
     def __init__(self, turnstile: Turnstile, lock: asyncio.Lock) -> None:
         self.turnstile = turnstile
         self.blocked_on: Turnstile | None = None
         self.over = False
         self._lock = lock
-        self._holds = True
         self._waits = 0
         self._returning: asyncio.Task[None] | None = None
 
@@ -44,14 +43,14 @@ class Turn:
         await _to_its_end(self._returning)
 
     def _let_others_pass(self) -> None:
-        if self._holds:
-            self._holds = False
+        if self.turnstile.holder is self:
+            self.turnstile.holder = None
             self._lock.release()
 
     async def _return(self) -> None:
         await self._lock.acquire()
         self._returning = None
-        self._holds = True
+        self.turnstile.holder = self
         if self._waits or self.over:
             self._let_others_pass()
 
@@ -59,10 +58,11 @@ class Turn:
 class Turnstile:
     """First come, first served. Whoever waits for a fiber of the session lets others pass."""
 
-    __slots__ = ("_lock", "session")
+    __slots__ = ("_lock", "holder", "session")
 
     def __init__(self, session: str) -> None:
         self.session = session
+        self.holder: Turn | None = None
         self._lock = asyncio.Lock()
 
     @property
@@ -71,17 +71,35 @@ class Turnstile:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        held = _HELD.get()
-        if any(one.turnstile is self and not one.over for one in held):
-            raise Reentrant(f"(session {self.session})")
-        await self._lock.acquire()
-        mine = Turn(self, self._lock)
+        held = tuple(one for one in _HELD.get() if not one.over)
+        with self._blocking(held):
+            await self._lock.acquire()
+        mine = self.holder = Turn(self, self._lock)
         token = _HELD.set((*held, mine))
         try:
             yield
         finally:
             _HELD.reset(token)
             mine.end()
+
+    @contextmanager
+    def _blocking(self, held: tuple[Turn, ...]) -> Generator[None]:
+        """While `held` wait for this turnstile. Raises if they would wait for ever: whoever has
+        it waits, directly or not, for one of them."""
+        at: Turnstile | None = self
+        passed: set[Turnstile] = set()
+        while at is not None and at not in passed:
+            if any(one.turnstile is at for one in held):
+                raise Reentrant(f"(session {self.session})")
+            passed.add(at)
+            at = at.holder.blocked_on if at.holder is not None else None
+        for one in held:
+            one.blocked_on = self
+        try:
+            yield
+        finally:
+            for one in held:
+                one.blocked_on = None
 
     @asynccontextmanager
     async def released(self) -> AsyncGenerator[None]:

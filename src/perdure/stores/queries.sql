@@ -17,7 +17,7 @@ INSERT INTO sessions (id, agent, key, host, epoch, revision, seq, taken_at, crea
 VALUES (:session, :agent, :key, :host, 1, 0, 0, :now, :now)
 ON CONFLICT (id) DO UPDATE SET host = :host, epoch = sessions.epoch + 1, taken_at = :now
 WHERE sessions.host IS NULL OR sessions.host = :host
-   OR NOT EXISTS (SELECT 1 FROM hosts WHERE hosts.id = sessions.host AND hosts.expires_at > :now)
+   OR NOT EXISTS (SELECT 1 FROM hosts WHERE hosts.id = sessions.host AND hosts.expires_at > :alive)
    OR (sessions.taken_at + :hold <= :now
        AND NOT EXISTS (SELECT 1 FROM fibers WHERE fibers.session = sessions.id AND fibers.parked IS NULL)
        AND NOT EXISTS (SELECT 1 FROM alarms WHERE alarms.session = sessions.id AND alarms.kind = 'keepalive'))
@@ -75,29 +75,31 @@ UPDATE fibers SET host = NULL WHERE session = :session;
 -- Sessions with a due alarm that this host may fire.
 SELECT sessions.id, sessions.agent, sessions.key FROM alarms JOIN sessions ON sessions.id = alarms.session
 WHERE alarms.due_at <= :now
-AND NOT EXISTS (SELECT 1 FROM hosts WHERE hosts.id = sessions.host AND hosts.expires_at > :now AND hosts.id <> :host)
+AND NOT EXISTS (SELECT 1 FROM hosts WHERE hosts.id = sessions.host AND hosts.expires_at > :alive AND hosts.id <> :host)
 GROUP BY sessions.id, sessions.agent, sessions.key ORDER BY min(alarms.due_at) LIMIT :limit;
 
 -- name: due_handed_over
 -- Sessions whose fibers were handed over.
 SELECT DISTINCT sessions.id, sessions.agent, sessions.key FROM fibers JOIN sessions ON sessions.id = fibers.session
 WHERE fibers.host IS NULL AND fibers.parked IS NULL
-AND NOT EXISTS (SELECT 1 FROM hosts WHERE hosts.id = sessions.host AND hosts.expires_at > :now AND hosts.id <> :host)
+AND NOT EXISTS (SELECT 1 FROM hosts WHERE hosts.id = sessions.host AND hosts.expires_at > :alive AND hosts.id <> :host)
 LIMIT :limit;
 
 -- name: due_orphans
--- Sessions whose fibers belong to a dead host.
-SELECT DISTINCT sessions.id, sessions.agent, sessions.key FROM hosts AS dead
-JOIN fibers ON fibers.host = dead.id AND fibers.parked IS NULL
-JOIN sessions ON sessions.id = fibers.session
-WHERE dead.expires_at <= :now AND dead.id <> :host
-AND NOT EXISTS (SELECT 1 FROM hosts WHERE hosts.id = sessions.host AND hosts.expires_at > :now AND hosts.id <> :host)
+-- Sessions whose fibers belong to a dead host. CROSS JOIN: the dead hosts are read first, so that
+-- the fibers of a live one cost nothing.
+SELECT DISTINCT sessions.id, sessions.agent, sessions.key FROM hosts AS dead CROSS JOIN fibers CROSS JOIN sessions
+WHERE dead.expires_at <= :alive AND dead.id <> :host
+AND fibers.host = dead.id AND fibers.parked IS NULL AND sessions.id = fibers.session
+AND NOT EXISTS (SELECT 1 FROM hosts WHERE hosts.id = sessions.host AND hosts.expires_at > :alive AND hosts.id <> :host)
 LIMIT :limit;
 
 -- name: due_inputs
--- Sessions with an accepted input that no other live host will take.
-SELECT DISTINCT sessions.id, sessions.agent, sessions.key FROM inbox JOIN sessions ON sessions.id = inbox.session
-WHERE NOT EXISTS (SELECT 1 FROM hosts WHERE hosts.id = sessions.host AND hosts.expires_at > :now AND hosts.id <> :host)
+-- Sessions with an accepted input that no other live host will take. CROSS JOIN: the inbox is read
+-- first, however many sessions there are.
+SELECT DISTINCT sessions.id, sessions.agent, sessions.key FROM inbox CROSS JOIN sessions
+WHERE sessions.id = inbox.session
+AND NOT EXISTS (SELECT 1 FROM hosts WHERE hosts.id = sessions.host AND hosts.expires_at > :alive AND hosts.id <> :host)
 LIMIT :limit;
 
 -- name: next_due_at

@@ -62,10 +62,10 @@ class SqlStore(ABC):
     def commit_now(self, lease: Lease, *writes: Write) -> int:
         return self.group.run_now(Commit(lease, writes))
 
-    async def take(self, agent: str, key: str, *, host: str, hold: int) -> Taken:
+    async def take(self, agent: str, key: str, *, host: str, hold: int, lenient: int = 0) -> Taken:
         return await self.group.submit(
             Task(
-                lambda connection: _take(connection, agent, key, host, hold, self.now()),
+                lambda connection: _take(connection, agent, key, host, hold, self.now(), lenient),
                 session_id(agent, key),
             )
         )
@@ -85,8 +85,9 @@ class SqlStore(ABC):
 
     # --- what is due
 
-    async def due(self, host: str) -> list[Due]:
-        params = {"now": self.now(), "host": host, "limit": DUE_PER_SWEEP}
+    async def due(self, host: str, *, lenient: int = 0) -> list[Due]:
+        now = self.now()
+        params = {"now": now, "alive": now - lenient, "host": host, "limit": DUE_PER_SWEEP}
         found: dict[str, Due] = {}
         for query in ("due_handed_over", "due_orphans", "due_inputs", "due_alarms"):
             for row in await self._read(query, params):
@@ -164,10 +165,12 @@ class SqlStore(ABC):
         return row(*found[0]) if found else None
 
 
-def _take(connection: Connection, agent: str, key: str, host: str, hold: int, now: int) -> Taken:
+def _take(
+    connection: Connection, agent: str, key: str, host: str, hold: int, now: int, lenient: int
+) -> Taken:
     session = session_id(agent, key)
-    wanted = {"session": session, "agent": agent, "key": key, "host": host, "hold": hold, "now": now}
-    taken = connection.run("take", wanted)
+    wanted = {"session": session, "agent": agent, "key": key, "host": host, "hold": hold}
+    taken = connection.run("take", {**wanted, "now": now, "alive": now - lenient})
     if not taken:
         owner = connection.run("owner", {"session": session})
         raise OwnedElsewhere(f"({agent} {key!r} is at {owner[0][0] if owner else 'an unknown host'})")

@@ -208,9 +208,10 @@ class CuttingStore:
             raise asyncio.CancelledError
         return done
 
-    async def take(self, agent: str, key: str, *, host: str, hold: int) -> Taken:
+    async def take(self, agent: str, key: str, *, host: str, hold: int, lenient: int = 0) -> Taken:
         self.host = host
-        return await self._cut("take", lambda: self._store.take(agent, key, host=host, hold=hold))
+        take = self._store.take
+        return await self._cut("take", lambda: take(agent, key, host=host, hold=hold, lenient=lenient))
 
     async def put_input(self, row: InputRow) -> bool:
         return await self._cut("put_input", lambda: self._store.put_input(row))

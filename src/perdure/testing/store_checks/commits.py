@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from ...core.errors import Conflict, Fenced, StoreUnavailable
 from ...core.writes import OpenFiber, PutAlarm, PutState
@@ -55,6 +56,15 @@ async def an_owner_that_takes_its_session_again_fences_itself(desk: Desk) -> Non
     new = (await desk.take("a")).lease
     await raises(Fenced, desk.store.commit(old, desk.event()))
     same(await desk.store.commit(new, desk.event()), 1)
+
+
+@check
+async def a_commit_that_was_decided_on_an_older_revision_is_fenced(desk: Desk) -> None:
+    lease = await desk.lease()
+    copy = replace(lease, limbo=[])
+    await desk.store.commit(lease, desk.event("one"))
+    await raises(Fenced, desk.store.commit(copy, desk.event("two")))
+    same(await desk.log(lease.session), ["one"])
 
 
 @check
