@@ -1,7 +1,9 @@
-"""A connection that breaks where a test says so, around a real one."""
+"""A connection that breaks where a test says so, around a real one; and processes that start together."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -55,3 +57,24 @@ class Flaky:
                 raise ConnectionLost("as the test wished, after it was applied")
             case "unavailable":
                 raise StoreUnavailable("(as the test wished)")
+
+
+def all_at_once(script: str, arguments: list[list[str]]) -> list[int]:
+    """Run the script in one process per list of arguments, and return their exit codes.
+
+    Each says "ready" when it could begin, and begins when all have said so.
+    """
+    command = [sys.executable, "-c", script]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen([*command, *some], **pipes) for some in arguments]  # type: ignore[call-overload]
+    try:
+        for one in started:
+            assert one.stdout.readline() == "ready\n"
+        for one in started:
+            one.stdin.write("go\n")
+            one.stdin.flush()
+        return [one.wait(60) for one in started]
+    finally:
+        for one in started:
+            one.kill()
+            one.communicate()

@@ -31,6 +31,7 @@ from perdure.stores.postgres import PostgresStore
 from perdure.stores.postgres_connection import Limits
 from perdure.testing import ManualClock
 from perdure.testing.desk import Desk
+from tests.conformance.doubles import all_at_once
 from tests.postgres import PostgresServer
 
 IMPATIENT = Limits(connect=2, statement=5.0, silence=1.0, lock=1.0, idle=1.0, leaving=0.5)
@@ -71,6 +72,7 @@ asyncio.run(main())
 OPEN = """
 import asyncio, sys
 from perdure.stores.postgres import PostgresStore
+print("ready", flush=True)
 sys.stdin.readline()
 store = PostgresStore(sys.argv[1])
 store.renew(sys.argv[2], sys.argv[2], 60_000)
@@ -208,15 +210,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(stores: Stores, pg_datab
 
 
 def test_twelve_processes_that_start_on_an_empty_database_all_succeed(pg_database: str):
-    starting = [
-        subprocess.Popen([sys.executable, "-c", OPEN, pg_database, f"h{n}"], stdin=subprocess.PIPE, text=True)
-        for n in range(12)
-    ]
-    for one in starting:
-        assert one.stdin is not None
-        one.stdin.write("go\n")
-        one.stdin.close()
-    assert [one.wait() for one in starting] == [0] * 12
+    assert all_at_once(OPEN, [[pg_database, f"h{n}"] for n in range(12)]) == [0] * 12
     assert sql(pg_database, "SELECT count(*), max(version) FROM perdure_schema")[0] == (1, 1)
     assert sql(pg_database, "SELECT count(*) FROM hosts") == [(12,)]
 
@@ -627,8 +621,10 @@ async def test_the_time_is_that_of_the_database(store: PostgresStore, pg_databas
 async def test_the_clock_never_runs_backwards(stores: Stores, pg_database: str):
     """The database moved to a machine whose clock is an hour behind."""
     one = stores()
+    was = one.now()
     sql(pg_database, "UPDATE clock SET wall = wall + 3600000, said = said + 3600000")
     one.renew("one", "one", 1_000)
+    assert one.now() >= was + 3_600_000
     was = one.now()
     two = stores()
     seen = [two.now()]

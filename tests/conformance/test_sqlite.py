@@ -22,6 +22,7 @@ from perdure.core.writes import Append
 from perdure.stores import clock as clocks
 from perdure.stores import open_store
 from perdure.stores.sqlite import SqliteStore
+from tests.conformance.doubles import all_at_once
 
 HOST = """
 import sys
@@ -46,10 +47,11 @@ asyncio.run(main())
 """
 
 OPEN = """
-import sys
+import asyncio, sys
 from perdure.stores.sqlite import SqliteStore
+print("ready", flush=True)
 sys.stdin.readline()
-SqliteStore(sys.argv[1], host=False)
+asyncio.run(SqliteStore(sys.argv[1], host=False).close())
 """
 
 
@@ -154,16 +156,7 @@ async def test_another_process_may_read_and_put_inputs(tmp_path: Path):
 
 def test_an_empty_file_may_be_opened_by_many_at_once(tmp_path: Path):
     """A host and its tools start together: each finds the schema whole."""
-    command = [sys.executable, "-c", OPEN, str(tmp_path / "store.db")]
-    starting = [subprocess.Popen(command, stdin=subprocess.PIPE, text=True) for _ in range(6)]
-    for one in starting:
-        assert one.stdin is not None
-        one.stdin.write("go\n")
-        one.stdin.flush()
-    assert [one.wait() for one in starting] == [0] * 6
-    for one in starting:
-        assert one.stdin is not None
-        one.stdin.close()
+    assert all_at_once(OPEN, [[str(tmp_path / "store.db")]] * 6) == [0] * 6
 
 
 # --- opening

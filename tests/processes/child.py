@@ -212,9 +212,11 @@ async def main(options: dict[str, Any]) -> None:
         store, agents=agents.ALL, settings=settings_of(options.get("settings", {})), clock=clock
     )
     async with runtime as rt:
+        serving = asyncio.ensure_future(rt.serve())
+        obeying = asyncio.ensure_future(obey(Obedience(rt, world)))
+        await asyncio.sleep(0)
         say(ready=os.getpid(), host=rt.host.id)
-        obeying = asyncio.get_running_loop().create_task(obey(Obedience(rt, world)))
-        await rt.serve()
+        await serving
         obeying.cancel()
     await store.close()
 

@@ -7,7 +7,6 @@ import time
 import pytest
 
 from .hosts import Died, Refused, Stage
-from .world import wait_until
 
 WAITER = {"agent": "Waiter", "key": "one"}
 HOOKED = {"agent": "Hooked", "key": "one"}
@@ -94,22 +93,6 @@ async def test_a_fiber_that_is_cancelled_before_it_is_entered_again_is_not_enter
     async with stage.look() as look:
         assert await look.fibers() == []
         assert (await look.ended(fiber)).outcome == "cancelled"
-
-
-async def test_a_fiber_that_is_cancelled_while_it_waits_for_its_next_attempt(sqlite_stage: Stage) -> None:
-    stage = sqlite_stage
-    host = stage.host()
-    fiber = host.ask("start", **WAITER, method="wait", args=["door"])
-    stage.world.wait_for("entered")
-    host.kill()
-    host = stage.host(settings={"patience": {"spacing": [0.5]}})
-    assert host.ask("cancel", **WAITER, fiber=fiber) is True
-    async with stage.look() as look:
-        waits_until = (await look.ended(fiber)).started_at + 700
-        wait_until("its attempt would have been made", lambda: look.store.now() > waits_until)
-        host.ask("nothing")
-        assert await look.fibers() == []
-    assert len(stage.world.seen("entered", fiber=fiber)) == 1
 
 
 async def test_a_cancel_that_was_accepted_while_no_host_lived(stage: Stage) -> None:

@@ -41,7 +41,7 @@ class FiberMethod(Generic[A, P, T]):
         self.body = body
         self.version = version
         self.upgrade = upgrade
-        self.name = body.__name__
+        self.name = self.__name__ = body.__name__
         self._signature = inspect.signature(body)
         self.__doc__ = body.__doc__
 

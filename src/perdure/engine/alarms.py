@@ -44,21 +44,23 @@ async def schedule(
     async with live.tending:
         standing = await _find(live, row.id) if key is not None and spec else None
         if standing is not None and _same(standing, row):
-            return standing
-        set_row = await _set(live, row)
+            return await _set(live, standing)
+        set_row = await _set(live, row, PutAlarm(row))
     live.host.poke()
     return set_row
 
 
-async def _set(live: Live, row: AlarmRow) -> AlarmRow:
-    """Within a fiber the alarm is set once, however often the fiber is entered again."""
+async def _set(live: Live, row: AlarmRow, *writes: Write) -> AlarmRow:
+    """Within a fiber the alarm is set once, however often the fiber is entered again, and takes
+    a step in every life, also when there was nothing to write."""
     fiber = fiber_here()
     if fiber is None or fiber.session != live.id:
-        await live.commit(PutAlarm(row))
+        if writes:
+            await live.commit(*writes)
         return row
     asked = encode([row.method, decode(row.args), decode(row.spec), row.key], "an alarm")
     recorded = encode([row.id, row.due_at, row.created_at], "an alarm")
-    identity, due_at, created_at = decode(await write_once(fiber, "schedule", asked, recorded, PutAlarm(row)))
+    identity, due_at, created_at = decode(await write_once(fiber, "schedule", asked, recorded, *writes))
     return row._replace(id=identity, due_at=due_at, created_at=created_at)
 
 

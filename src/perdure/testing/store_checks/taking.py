@@ -103,6 +103,19 @@ async def a_dead_owner_loses_its_session_at_once(desk: Desk) -> None:
 
 
 @check
+async def a_lenient_host_waits_longer_for_another_one(desk: Desk) -> None:
+    await desk.open_fiber(await desk.lease("a"))
+    await desk.host("b", lives=10 * LIVES)
+    await desk.clock.advance((LIVES + 1_999) / 1000)
+    await raises(OwnedElsewhere, desk.store.take(AGENT, "k", host="b", hold=HOLD, lenient=2_000))
+    same(await desk.store.due("b", lenient=2_000), [])
+    await desk.clock.advance(0.001)
+    same([one.key for one in await desk.store.due("b", lenient=2_000)], ["k"])
+    taken = await desk.store.take(AGENT, "k", host="b", hold=HOLD, lenient=2_000)
+    same(taken.session.host, "b")
+
+
+@check
 async def a_renewed_lease_lives_on(desk: Desk) -> None:
     await desk.open_fiber(await desk.lease("a"))
     await desk.host("b", lives=10 * LIVES)
