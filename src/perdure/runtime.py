@@ -43,11 +43,13 @@ class Runtime:
     async def __aenter__(self) -> Runtime:
         clock = self._clock or SystemClock()
         store = open_store(self._given, clock=self._clock) if isinstance(self._given, str) else self._given
-        host = Host(store, clock, self._agents, self._settings)
+        host: Host | None = None
         try:
+            host = Host(store, clock, self._agents, self._settings)
             await host.begin()
         except BaseException:
-            await host.end()
+            if host is not None:
+                await host.end()
             if store is not self._given:
                 await store.close()
             raise

@@ -119,6 +119,25 @@ async def test_a_fiber_that_fails_says_why_live_and_later(lives: Lives) -> None:
     assert [(one.outcome, one.error) for one in ended] == [("failed", "ValueError: no paper")]
 
 
+async def test_whatever_a_body_raises_ends_its_fiber(lives: Lives) -> None:
+    """Also what is no `Exception`, such as a failed assertion of pytest."""
+
+    class Odd(BaseException): ...
+
+    class Raising(Agent):
+        @fiber
+        async def work(self, f: Fiber) -> None:
+            raise Odd("odd")
+
+    rt = await lives.begin(Raising)
+    session = rt.session(Raising, "one")
+    running = await session.start(Raising.work)
+    with pytest.raises((Odd, FiberFailed), match="odd"):
+        await soon(running)
+    with pytest.raises(FiberFailed, match="Odd: odd"):
+        await soon(session.wait(running.id))
+
+
 @pytest.mark.not_evicted("the waiter looks into the store again and finds only words")
 async def test_whoever_awaits_a_failing_fiber_gets_its_own_exception(lives: Lives) -> None:
     rt = await lives.begin(Writer)

@@ -251,7 +251,7 @@ class Host:
     def expect(self, fiber: str) -> None:
         self._outcomes.expect(fiber)
 
-    def finished(self, ended: EndedRow, cause: Exception | None) -> None:
+    def finished(self, ended: EndedRow, cause: BaseException | None) -> None:
         self._outcomes.finished(ended, cause)
 
     def parked(self, fiber: str, question: dict[str, Any]) -> None:

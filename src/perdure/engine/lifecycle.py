@@ -231,7 +231,7 @@ async def _run(live: Live, fiber: Fiber, body: Body) -> None:
         _drop(live, fiber)
 
 
-async def _outcome(live: Live, fiber: Fiber, body: Body) -> tuple[EndedRow | None, Exception | None]:
+async def _outcome(live: Live, fiber: Fiber, body: Body) -> tuple[EndedRow | None, BaseException | None]:
     """What became of the body. None if it was only interrupted here and goes on elsewhere."""
     try:
         value = encode(await body(fiber), f"the result of fiber {fiber.name}")
@@ -242,7 +242,9 @@ async def _outcome(live: Live, fiber: Fiber, body: Body) -> tuple[EndedRow | Non
         return ended(live, fiber.row, "cancelled"), None
     except (Uncertain, Diverged):
         raise
-    except Exception as error:
+    except (Fenced, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
         failed = ended(live, fiber.row, "failed", error=in_words(error))
         log.warning("fiber %s failed: %s", fiber.label, failed.error, exc_info=error)
         return failed, error

@@ -10,7 +10,7 @@ from ..core.facts import EndedRow
 from ..ports import Clock, Store
 from .values import decode, revive
 
-Outcome = tuple[EndedRow, Exception | None]
+Outcome = tuple[EndedRow, BaseException | None]
 
 
 class _Moved(Exception):
@@ -29,7 +29,7 @@ class Outcomes:
         if fiber not in self._expected:
             self._expected[fiber] = asyncio.get_running_loop().create_future()
 
-    def finished(self, ended: EndedRow, cause: Exception | None) -> None:
+    def finished(self, ended: EndedRow, cause: BaseException | None) -> None:
         waiting = self._expected.pop(ended.id, None)
         if waiting is not None and not waiting.done():
             waiting.set_result((ended, cause))
@@ -69,7 +69,7 @@ class Outcomes:
             await self._clock.sleep(self._store.poll_every)
 
 
-def _value(ended: EndedRow, cause: Exception | None, shape: type[Any] | None) -> Any:
+def _value(ended: EndedRow, cause: BaseException | None, shape: type[Any] | None) -> Any:
     if cause is not None:
         raise cause
     match ended.outcome:

@@ -32,6 +32,21 @@ class FileLock:
             self._file = -1
 
 
+def held(path: str) -> bool:
+    """Whether a living process holds the lock."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
 def _holder(content: bytes) -> str:
     try:
         said = json.loads(content)

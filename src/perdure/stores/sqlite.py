@@ -12,7 +12,7 @@ import apsw
 from ..core.errors import BadStoreUrl, StoreUnavailable
 from ..ports import Clock
 from .clock import SystemClock
-from .filelock import FileLock
+from .filelock import FileLock, held
 from .group import ConnectionLost, Group, Rejected, Row, Task
 from .queries import migrate, migrations, queries
 from .sql import SqlStore
@@ -121,7 +121,8 @@ class SqliteStore(SqlStore):
         self.poll_every = 1.0 if in_memory else 0.25
         if not in_memory and not Path(self.path).absolute().parent.is_dir():
             raise BadStoreUrl(f"(there is no folder {Path(self.path).absolute().parent})")
-        self._lock = FileLock(f"{os.path.realpath(self.path)}.lock") if host and not in_memory else None
+        self._lock_path = f"{os.path.realpath(self.path)}.lock"
+        self._lock = FileLock(self._lock_path) if host and not in_memory else None
         self._connections: list[SqliteConnection] = []
         try:
             self._writer = self._connect()
@@ -145,6 +146,12 @@ class SqliteStore(SqlStore):
 
     def on_change(self, notify: Callable[[], None]) -> None:
         """Nothing to hear from: the host polls."""
+
+    async def owner_lives(self, session: str) -> bool:
+        """Beside the host the lock tells at once what a lease would tell later."""
+        if self._lock is None and self.path != MEMORY and not held(self._lock_path):
+            return False
+        return await super().owner_lives(session)
 
     async def close(self) -> None:
         self.group.close()
