@@ -1,4 +1,4 @@
-"""Alarms: set, listed, moved, cancelled, fired by the clock or by hand; missed runs; long and failing work."""
+"""Alarms: set, moved, cancelled, fired by the clock or by hand; missed runs; long and failing work."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -202,9 +202,7 @@ async def test_a_one_time_alarm_that_is_set_again_moves(
     assert world.did == {"ring": 1}
 
 
-async def test_the_same_key_in_another_session_is_another_alarm(
-    timed: Lives, session: Session[Bell]
-) -> None:
+async def test_the_same_key_in_another_session_is_another_alarm(timed: Lives, session: Session[Bell]) -> None:
     other = timed.here.session(Bell, "two")
     one, two = await put(session, 60, key="k"), await put(other, 60, key="k")
     assert one.id != two.id

@@ -37,9 +37,7 @@ class Mover(Agent):
     async def act(self, f: Fiber, effect: Effect, with_handle: bool = False) -> str:
         handle = "run-7" if with_handle else None
         follow = self.follow if with_handle else None
-        return await f.op(
-            "act", self.world.do_and_wait, "act", effect=effect, handle=handle, reattach=follow
-        )
+        return await f.op("act", self.world.do_and_wait, "act", effect=effect, handle=handle, reattach=follow)
 
     @fiber
     async def act_verified(self, f: Fiber) -> str:

@@ -1,7 +1,7 @@
 """One line, in words, per wake, orphan, verdict other than Run, doubt and fence."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -57,7 +57,7 @@ def _world(world: World) -> None:
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
+def said(caplog: pytest.LogCaptureFixture) -> Callable[..., list[str]]:
     caplog.set_level(logging.INFO, "perdure")
 
     def lines(*words: str) -> list[str]:
@@ -65,7 +65,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
         found = [one for one in caplog.records if one.name == "perdure" and one.levelno >= logging.INFO]
         return [one.getMessage() for one in found if all(word in one.getMessage() for word in words)]
 
-    yield lines
+    return lines
 
 
 async def cut(lives: Lives, method: Any, until_did: str, caplog: pytest.LogCaptureFixture) -> tuple[Any, str]:

@@ -57,10 +57,13 @@ async def test_agents_need_not_be_named_in_advance(tmp_path: Path) -> None:
 
 
 async def test_an_error_inside_comes_out_and_the_file_is_free_again(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="inside"):
+    async def main() -> None:
         async with Runtime(url_in(tmp_path), agents=[Greeter]) as rt:
             await rt.session(Greeter, "one").call(Greeter.count)
             raise ValueError("inside")
+
+    with pytest.raises(ValueError, match="inside"):
+        await main()
     async with Runtime(url_in(tmp_path), agents=[Greeter]) as rt:
         assert await rt.session(Greeter, "one").call(Greeter.count) == 2
 

@@ -147,7 +147,7 @@ def test_only_with_skip_a_late_run_is_missed(late: int, missed: bool) -> None:
         (True, "not True"),
         ("tomorrow", "not 'tomorrow'"),
         (None, "not None"),
-        (datetime(2030, 1, 1), "a time without a time zone"),  # noqa: DTZ001
+        (datetime(2030, 1, 1), "a time without a time zone"),
         (Every(0), "an interval of 0 s"),
         (Every(-5), "an interval of -5 s"),
         (Every(0.0001), "an interval of 0.0001 s"),

@@ -354,9 +354,7 @@ async def test_a_session_in_a_method_is_not_evicted(
     assert await soon(calling) == "slow"
 
 
-async def test_subscribers_hear_on_across_an_eviction(
-    timed: Lives, clock: ManualClock, awake: Any
-) -> None:
+async def test_subscribers_hear_on_across_an_eviction(timed: Lives, clock: ManualClock, awake: Any) -> None:
     with awake.subscribe() as hearing:
         await awake.call(Counter.say, "before")
         await idle(timed, clock, 101)
@@ -398,10 +396,9 @@ async def test_a_session_that_waits_for_an_answer_is_evicted(
 
 async def heartbeats(timed: Lives, session: Any) -> list[AlarmRow]:
     """The alarms of the session that are in no list."""
-    found = timed.store.group.connection.raw.execute(
-        "SELECT id, session, kind, method, args, spec, key, due_at, created_at FROM alarms WHERE kind = 'keepalive'"
-    ).fetchall()
-    return [row for row in (AlarmRow(*one) for one in found) if row.session == session.id]
+    columns = ", ".join(AlarmRow._fields)
+    query = f"SELECT {columns} FROM alarms WHERE kind = 'keepalive' AND session = ?"
+    return [AlarmRow(*one) for one in timed.store.group.connection.raw.execute(query, (session.id,))]
 
 
 async def test_a_session_that_is_kept_alive_is_not_evicted_and_has_a_heartbeat(

@@ -144,9 +144,7 @@ async def test_calls_in_a_row_are_fine(rt: Any) -> None:
     assert await soon(rt.session(Clerk, "one").call(Clerk.call, "two", "three", "four")) == "reached"
 
 
-async def test_two_sessions_that_call_each_other_at_once_do_not_wait_for_ever(
-    rt: Any, world: World
-) -> None:
+async def test_two_sessions_that_call_each_other_at_once_do_not_wait_for_ever(rt: Any, world: World) -> None:
     calls = [
         asyncio.create_task(rt.session(Clerk, key).call(Clerk.call_when, key, other))
         for key, other in (("one", "two"), ("two", "three"), ("three", "one"))
@@ -185,9 +183,7 @@ async def test_starting_a_fiber_does_not_wait_for_a_turn(rt: Any, world: World) 
     await soon(busy)
 
 
-async def test_alarm_callbacks_pass_in_their_turn_too(
-    timed: Lives, clock: ManualClock, world: World
-) -> None:
+async def test_alarm_callbacks_pass_in_their_turn_too(timed: Lives, clock: ManualClock, world: World) -> None:
     rt = await timed.begin(Clerk)
     session = rt.session(Clerk, "one")
     await session.call(Clerk.schedule, 1, "serve", "alarm")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.errors import Abandoned, NotFound
+from ..core.errors import Abandoned, BadInput, NotFound
 from ..core.facts import FiberRow, OpRow
 from ..core.writes import Append, ForgetOp, SettleOp, UnparkFiber, Write
 from . import lifecycle
@@ -14,11 +14,18 @@ from .values import decode, encode
 ANSWERS = ("retry", "continue", "abandon")
 
 
+def check_answer(said: str) -> None:
+    if said not in ANSWERS:
+        raise BadInput(f"(an answer is one of {', '.join(ANSWERS)}, not {said!r})")
+
+
 async def resolve(
     live: Live, op: str, *, happened: bool, result: Any, with_it: tuple[Write, ...] = ()
 ) -> None:
     """Settle a doubt: it happened, with this result, or it did not, and its place is free again.
     A fiber that waits for it goes on. `NotFound` if the op is not in doubt (any more)."""
+    if happened not in (True, False):
+        raise BadInput(f"(it happened or it did not, not {happened!r})")
     async with live.answering:
         found = await live.host.store.open_op(op)
         if found is None or found.session != live.id or found.outcome != "doubt":
@@ -32,6 +39,7 @@ async def answer(live: Live, fiber: str, said: str, with_it: tuple[Write, ...] =
     `retry` runs again what is in doubt or was changed; `continue` takes it as happened, or lets
     the code's new op stand in place of the recorded one; `abandon` ends the fiber.
     """
+    check_answer(said)
     async with live.answering:
         row = await live.host.store.fiber(fiber)
         if row is None or row.session != live.id or row.parked is None:

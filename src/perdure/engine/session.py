@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from ..core.errors import BadInput, NotFound, OwnedElsewhere
+from ..core.errors import NotFound, OwnedElsewhere
 from ..core.facts import AlarmRow, EndedRow, EventRow, FiberRow, InputRow, OpRow
 from ..core.identity import session_id
 from ..core.names import check_name
@@ -15,7 +15,7 @@ from ..core.status import Facts, Status, status, why
 from ..ports import Store
 from . import alarms
 from .agent import Agent, FiberMethod
-from .answers import ANSWERS, answer, resolve
+from .answers import answer, check_answer, resolve
 from .fibers import Running
 from .host import Host
 from .lifecycle import cancel
@@ -85,8 +85,7 @@ class Session(Generic[A]):
 
     async def answer(self, fiber: str, said: str) -> None:
         """Answer a fiber that waits: `retry`, `continue` or `abandon`."""
-        if said not in ANSWERS:
-            raise BadInput(f"(an answer is one of {', '.join(ANSWERS)}, not {said!r})")
+        check_answer(said)
         row = await self._host.store.fiber(fiber)
         if row is None or row.session != self.id or row.parked is None:
             raise NotFound(f"(no fiber {fiber} waits for an answer in this session)")

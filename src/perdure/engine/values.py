@@ -86,5 +86,5 @@ def _refuse_nan(value: Any, what: str) -> None:
             todo.extend(typing.cast("dict[Any, Any]", one).values())
         elif isinstance(one, list | tuple):
             todo.extend(typing.cast("list[Any]", one))
-        elif hasattr(one, "model_dump"):
-            todo.append(one.model_dump(mode="json"))
+        elif (dump := getattr(one, "model_dump", None)) is not None:
+            todo.append(dump(mode="json"))
