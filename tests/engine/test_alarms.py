@@ -331,6 +331,10 @@ async def test_a_run_that_was_cut_goes_on_at_the_next_host_and_does_not_ring_twi
     assert world.did == {"ring": 1}
 
 
+async def _only(session: Session[Bell], name: str) -> bool:
+    return [row.name for row in await session.fibers()] == [name]
+
+
 async def _stashed(timed: Lives, session: Session[Bell]) -> bool:
     rows = await timed.store.fibers(session.id)
     return bool(rows) and rows[0].stash is not None
@@ -349,7 +353,7 @@ async def test_long_work_holds_up_neither_the_loop_nor_other_sessions(
     await clock.advance(2)
     await until(lambda: world.did["ring"] and world.did["beside"])
     assert world.did["slow"] == 1
-    assert [row.name for row in await session.fibers()] == ["alarm:slow"]
+    await until(lambda: _only(session, "alarm:slow"))
     world.open("slow")
     await until(lambda: _all_ended(session))
 

@@ -27,8 +27,8 @@ PATIENCE = 30.0
 HASTY: dict[str, Any] = {"patience": {"spacing": []}, "tryout": 0.02}
 """Settings: attempts are not spaced."""
 
-BRIEF: dict[str, Any] = {**HASTY, "lease_lives": 0.6, "hold": 0.3}
-"""Settings of hosts that share a database: whoever falls silent is replaced soon."""
+BRIEF: dict[str, Any] = {**HASTY, "lease_lives": 0.3, "hold": 0.3}
+"""Settings of a host that is alone on its database: whoever comes after its death need not wait."""
 
 
 class Refused(Exception):

@@ -12,7 +12,7 @@ from ..core.names import check_name
 from ..core.writes import DropAlarm, PutAlarm, Write
 from .fibers import Running, fiber_here
 from .lifecycle import start
-from .ops import write_once
+from .ops import within_op, write_once
 from .schedules import Missed, When, is_missed, next_due, spec_of
 from .values import decode, encode
 
@@ -54,7 +54,7 @@ async def _set(live: Live, row: AlarmRow, *writes: Write) -> AlarmRow:
     """Within a fiber the alarm is set once, however often the fiber is entered again, and takes
     a step in every life, also when there was nothing to write."""
     fiber = fiber_here()
-    if fiber is None or fiber.session != live.id:
+    if fiber is None or fiber.session != live.id or within_op():
         if writes:
             await live.commit(*writes)
         return row

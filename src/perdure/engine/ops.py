@@ -174,6 +174,11 @@ async def write_once(fiber: Fiber, kind: str, encoded: bytes, result: bytes, *wr
         fiber.scopes.finish(scope)
 
 
+def within_op() -> bool:
+    """Whether the call of an op is running here."""
+    return _CURRENT.get(None) is not None
+
+
 def current_op() -> Op:
     """The op whose call is running. Raises outside one."""
     try:
