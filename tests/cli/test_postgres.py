@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import psycopg
+
 from perdure import Runtime
 from tests.cli.conftest import Perdure, Shop, World, perdure_process
 
@@ -25,3 +27,11 @@ def test_a_server_that_is_not_there_is_one_line() -> None:
     assert (said.code, said.out) == (1, "")
     assert said.error["type"] == "StoreUnavailable"
     assert "secret" not in said.err
+
+
+def test_looking_at_a_database_without_agents_says_so_and_creates_nothing(pg_database: str) -> None:
+    said = perdure_process("ls", "--store", pg_database, "--json")
+    assert (said.code, said.error["type"]) == (2, "BadStoreUrl")
+    with psycopg.connect(pg_database) as connection:
+        tables = connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone()
+    assert tables == (0,)

@@ -306,3 +306,30 @@ async def test_the_store_itself_refuses_a_stale_lease(lives: Lives) -> None:
 
 def test_a_fence_is_not_caught_by_user_code_that_catches_errors() -> None:
     assert not issubclass(Fenced, Exception)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("rounds", range(10))
+async def test_a_session_can_be_woken_at_any_moment_of_its_unwinding(
+    timed: Lives, world: World, rounds: int
+) -> None:
+    """Also in the very round of the loop in which its last task ends."""
+
+    class Stubborn(Agent):
+        @fiber
+        async def work(self, f: Fiber) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await world.do_and_wait("unwinding")
+
+    rt = await timed.begin(Stubborn)
+    await rt.session(Stubborn, "one").start(Stubborn.work)
+    await settle()
+    rt.host.replaced(await rt.host.wake(Stubborn, "one"))
+    await until(lambda: world.did["unwinding"])
+    world.open("unwinding")
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    live = await soon(rt.host.wake(Stubborn, "one"))
+    assert live.lease.epoch == 2

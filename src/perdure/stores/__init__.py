@@ -19,7 +19,7 @@ def open_store(url: str, *, clock: Clock | None = None, host: bool = True) -> St
     if url.startswith("sqlite:///") and len(url) > len("sqlite:///"):
         return SqliteStore(url.removeprefix("sqlite:///"), clock=clock, host=host)
     if url.startswith(("postgresql://", "postgres://")):
-        return _postgres(url, clock)
+        return _postgres(url, clock, host)
     raise BadStoreUrl(f"(got {_without_password(url)!r})")
 
 
@@ -27,9 +27,9 @@ def _without_password(url: str) -> str:
     return re.sub(r"(?<=password=)[^&]*", "***", re.sub(r"(?<=//)([^:/@]*):.*@", r"\1:***@", url))
 
 
-def _postgres(url: str, clock: Clock | None) -> Store:
+def _postgres(url: str, clock: Clock | None, host: bool) -> Store:
     try:
         from .postgres import PostgresStore
     except ModuleNotFoundError as missing:
         raise BadStoreUrl("(Postgres needs an extra: pip install 'perdure[postgres]')") from missing
-    return PostgresStore(url, clock=clock)
+    return PostgresStore(url, clock=clock, host=host)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..core.errors import StoreUnavailable
+from ..core.errors import BadStoreUrl, StoreUnavailable
 from ..ports import Clock
 from .clock import FollowedClock, monotonic
 from .group import ConnectionLost, Group, Rejected, Row
@@ -20,7 +20,8 @@ READERS = 4
 
 
 class PostgresStore(SqlStore):
-    """`clock=None` means the database's clock, for every host of it.
+    """`clock=None` means the database's clock, for every host of it. `host=False` only looks, and
+    puts inputs into the inbox.
 
     Writes go through one connection and one thread, reads through a few others, and renewals
     through one of their own, so that a slow flush does not cost the host its lease.
@@ -28,7 +29,9 @@ class PostgresStore(SqlStore):
 
     poll_every = 1.0
 
-    def __init__(self, url: str, *, clock: Clock | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, host: bool = True, limits: Limits | None = None
+    ) -> None:
         self._server = Server(url, limits or Limits())
         self._clock = clock
         self._database_clock = FollowedClock()
@@ -38,7 +41,7 @@ class PostgresStore(SqlStore):
         self._closed = False
         self._writer = PostgresConnection(self._server)
         try:
-            self._renewer = self._prepare()
+            self._renewer = self._prepare(host)
         except BaseException:
             self._writer.close()
             self._listener.close()
@@ -91,9 +94,11 @@ class PostgresStore(SqlStore):
         self._database_clock.hear(said, monotonic())
         return said
 
-    def _prepare(self) -> PostgresConnection:
-        """The schema is up to date, and the time is known."""
+    def _prepare(self, host: bool) -> PostgresConnection:
+        """The schema is up to date, and the time is known. Only a host makes a schema."""
         try:
+            if not host and not self._writer.version():
+                raise BadStoreUrl(f"(no host has ever used {self._server.name})")
             self._writer.migrate()
             if self._clock is None:
                 self._tick(self._writer)

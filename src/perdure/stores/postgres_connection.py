@@ -192,8 +192,8 @@ class PostgresConnection:
 
     def migrate(self) -> None:
         """Bring the schema up to date, whole or not at all. Any number of hosts may do this at once."""
-        if self._version() >= len(migrations("postgres")):
-            migrate("postgres", self._version(), self._apply_migration)
+        if self.version() >= len(migrations("postgres")):
+            migrate("postgres", self.version(), self._apply_migration)
             return
         self.raw.patience = self._server.limits.migration
         self.begin()
@@ -201,7 +201,7 @@ class PostgresConnection:
             self.run("migration_settings", {"patience": f"{self._server.limits.migration * 1000:.0f}"})
             self.run("wait_for_migrations", {})
             self.run("create_schema_table", {})
-            migrate("postgres", self._version(), self._apply_migration)
+            migrate("postgres", self.version(), self._apply_migration)
             self.commit()
         except BaseException:
             self.rollback()
@@ -214,7 +214,8 @@ class PostgresConnection:
         self.run("forget_schema_version", {})
         self.run("note_schema_version", {"version": number})
 
-    def _version(self) -> int:
+    def version(self) -> int:
+        """The schema's version; 0 if there is none."""
         if not self.run("schema_exists", {})[0][0]:
             return 0
         return self.run("schema_version", {})[0][0] or 0
