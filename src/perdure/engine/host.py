@@ -155,7 +155,7 @@ class Host:
 
     async def _wake(self, agent: type[Agent], key: str, session: str) -> Live:
         leave_fiber()
-        while (unwinding := self._unwinding.get(session)) is not None:
+        while (unwinding := self._unwinding.get(session)) is not None and not unwinding.done():
             await asyncio.shield(unwinding)
         taken = await self._take(agent.__name__, key)
         live = Live(self, taken, agent)
@@ -291,8 +291,13 @@ class Host:
         self._live.pop(session, None)
         unwinding = asyncio.gather(*live.stop(), return_exceptions=True)
         self._unwinding[session] = unwinding
-        unwinding.add_done_callback(lambda _: self._unwinding.pop(session, None))
+        unwinding.add_done_callback(lambda done: self._unwound(session, done))
         return unwinding
+
+    def _unwound(self, session: str, done: asyncio.Future[Any]) -> None:
+        """Forget it, unless the session was woken and is unwinding again."""
+        if self._unwinding.get(session) is done:
+            del self._unwinding[session]
 
     def _evict_idle(self) -> None:
         now = self.clock.monotonic()
