@@ -251,7 +251,11 @@ async def test_a_result_that_cannot_be_stored_is_a_failure_and_is_not_done_again
     assert "it executed, but" in decode((await session.ops())[1].result)
 
 
-async def test_an_error_with_unwritable_words_is_recorded_all_the_same(lives: Lives, world: World) -> None:
+async def test_an_error_with_unwritable_words_is_recorded_all_the_same(
+    lives: Lives, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("CRITICAL", "perdure")  # not every reporter of tests can write these words
+
     async def body(f: Fiber) -> Any:
         def fail() -> None:
             world.do("pay")
@@ -268,7 +272,11 @@ async def test_an_error_with_unwritable_words_is_recorded_all_the_same(lives: Li
     assert await recorded(session) == [("pay", "failed")]
 
 
-async def test_a_fiber_fails_with_unwritable_words_all_the_same(lives: Lives) -> None:
+async def test_a_fiber_fails_with_unwritable_words_all_the_same(
+    lives: Lives, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("CRITICAL", "perdure")  # not every reporter of tests can write these words
+
     async def body(f: Fiber) -> Any:
         raise ValueError("no such file: \udcff\0")
 
